@@ -1,0 +1,3 @@
+"""
+The Kubernetes vocabulary: names, kinds, Status, Table, patches. Pure.
+"""

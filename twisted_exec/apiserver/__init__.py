@@ -1,0 +1,3 @@
+"""
+Program: the Kubernetes-style API server.
+"""

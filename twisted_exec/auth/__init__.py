@@ -1,0 +1,3 @@
+"""
+Who is asking, and may they.
+"""

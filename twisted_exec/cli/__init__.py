@@ -1,0 +1,3 @@
+"""
+The user's end: kubectl-console and twisted-exec.
+"""

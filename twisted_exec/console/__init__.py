@@ -1,0 +1,3 @@
+"""
+A line and its company: sessions, scrollback, sharing.
+"""

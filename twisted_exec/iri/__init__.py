@@ -1,0 +1,3 @@
+"""
+The machine runtime interface: protos, client, server, exec tokens.
+"""

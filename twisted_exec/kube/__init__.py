@@ -1,0 +1,3 @@
+"""
+A client of any Kubernetes-style API server.
+"""

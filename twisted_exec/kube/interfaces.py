@@ -1,0 +1,88 @@
+"""
+Doors of the client room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import Interface
+
+from twisted_exec.api.meta import Resource
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON gives it."""
+
+
+class IKubeClient(Interface):
+    """
+    A client of one API server.
+
+    Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an
+    answer that is an error, with ``BadGateway`` when the server cannot be
+    reached and ``GatewayTimeout`` when it is too slow.
+    """
+
+    def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
+        """Fires with the object."""
+
+    def list(
+        resource: Resource,
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[Object]:
+        """Fires with the whole list object (``items``, ``metadata.resourceVersion``)."""
+
+    def create(
+        resource: Resource,
+        obj: Object,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        name: str = "",
+    ) -> Deferred[Object]:
+        """Fires with the object as stored (or answered, for reviews)."""
+
+    def update(
+        resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Deferred[Object]:
+        """PUT; the object's ``metadata`` names it.  Fires with the object as stored."""
+
+    def patch(
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = "application/merge-patch+json",
+    ) -> Deferred[Object]:
+        """Fires with the object as stored."""
+
+    def delete(
+        resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+    ) -> Deferred[Object]:
+        """Fires with the answer; ``uid`` becomes a precondition."""
+
+    def watch(
+        resource: Resource,
+        on_event: Callable[[str, Object], None],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[None]:
+        """
+        Watch until the server ends it or the Deferred is cancelled.
+
+        :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
+            ``BOOKMARK`` and the object.
+        :return: fires when the server ended the watch normally; fails with
+            :class:`~twisted_exec.api.status.Expired` when ``resource_version``
+            is too old: list again.
+        """

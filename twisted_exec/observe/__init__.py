@@ -1,0 +1,3 @@
+"""
+Seen from outside: audit, metrics, health.
+"""

@@ -1,0 +1,3 @@
+"""
+Program: the machinepoollet, between one pool and its runtime.
+"""

@@ -1,0 +1,3 @@
+"""
+Programs that implement IRI: pty and QEMU machines.
+"""

@@ -1,0 +1,3 @@
+"""
+Program: all of them on one host, with their own PKI.
+"""

@@ -1,0 +1,3 @@
+"""
+Versioned objects behind one door.
+"""

@@ -1,0 +1,3 @@
+"""
+Twisted adapters that carry a console: upgrade, splice, WebSocket, proxy.
+"""

@@ -1,0 +1,188 @@
+"""
+Doors of the streaming room: what carries a console, and what it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.web.iweb import IRequest
+from zope.interface import Attribute, Interface
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """A terminal's size in character cells, each 1 to 65535."""
+
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """
+    Why a session is over, as its last Status tells it.
+
+    :param reason: one of the words below, for machines.
+    :param message: for people: what ended, and why.
+    :param exit_code: the process's code when a pty's process ended, else ``None``.
+    """
+
+    reason: str
+    message: str = ""
+    exit_code: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """The status says Success: the session ended as its user wished."""
+        return self.reason == COMPLETED and not self.exit_code
+
+
+# The vocabulary of endings.  ``COMPLETED`` without an exit code or with 0 is
+# Success on the wire, with another exit code NonZeroExitCode; every other word
+# is a Failure whose details.causes carry it.
+COMPLETED = "Completed"
+MACHINE_DELETED = "MachineDeleted"
+POOL_DELETED = "PoolDeleted"
+POWERED_OFF = "PoweredOff"
+LINE_LOST = "LineLost"
+SHUTTING_DOWN = "ShuttingDown"
+REVOKED = "AuthorizationWithdrawn"
+INTERNAL = "InternalError"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who reaches what: the facts of one session that audit and metrics need."""
+
+    session: str
+    """The session's id, the same on every hop (header ``Audit-Id``)."""
+    user: str = ""
+    namespace: str = ""
+    machine: str = ""
+    uid: str = ""
+    pool: str = ""
+    caller: str = ""
+    """The proxy that forwarded the user's identity, or empty."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """
+    Where a stream goes next.
+
+    :param endpoints: tried in order, each with a label for messages; the next
+        one is tried only when connecting (TLS included) failed.
+    :param path: path and query of the backend's request.
+    :param host: its ``Host`` header.
+    :param headers: set on the backend's request after the inbound credential,
+        identity and hop-by-hop headers have been stripped.
+    """
+
+    subject: Subject
+    endpoints: Sequence[tuple[str, IStreamClientEndpoint]]
+    path: bytes
+    host: bytes
+    headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
+
+
+class IStreamLocator(Interface):
+    """Says where a stream goes next, or why it may not."""
+
+    def locate(request: IRequest) -> Deferred[Location]:
+        """
+        Find the next hop of an upgrade request.
+
+        Authentication and authorization are part of locating.
+
+        :return: fires with a :class:`Location`, or fails with an
+            :class:`~twisted_exec.api.status.APIError` that names the object.
+        """
+
+
+class IAttachment(Interface):
+    """One user's end of a console, as the stream sees it."""
+
+    def attached(transport: IAttachmentTransport) -> None:
+        """The stream is up; called once, before anything else."""
+
+    def data_received(data: bytes) -> None:
+        """
+        The user typed.
+
+        :param data: raw bytes, 1 or more, any split: a UTF-8 character may
+            arrive in pieces.
+        """
+
+    def window_changed(size: TerminalSize) -> None:
+        """The user's terminal has a new size."""
+
+    def input_ended() -> None:
+        """The user's input is at its end (v5's 255, SPDY's FIN); output goes on."""
+
+    def detached(reason: str) -> None:
+        """
+        The stream is gone; called exactly once, also after ``end``.
+
+        :param reason: for audit, such as ``client closed`` or ``connection lost``.
+        """
+
+
+class IAttachmentTransport(Interface):
+    """
+    The stream, as an attachment sees it.
+
+    It pauses and resumes the producer that the attachment registers (an
+    :class:`~twisted.internet.interfaces.IPushProducer`), from its own socket's
+    back-pressure.  ``pauseProducing`` and ``resumeProducing`` may repeat.
+    """
+
+    session = Attribute("The session's id (str).")
+    user = Attribute("Whose attachment it is (str).")
+
+    def write(data: bytes) -> None:
+        """Send output, in messages of at most 32 KiB each."""
+
+    def end(ending: Ending) -> None:
+        """
+        Send what was written, then the status, then close in the protocol's
+        order, waiting (bounded) for the peer.  Repeated calls do nothing.
+        """
+
+    def pause_input() -> None:
+        """Stop delivering ``data_received`` (bounded buffer, then stop reading)."""
+
+    def resume_input() -> None:
+        """Deliver again."""
+
+    def registerProducer(producer: object, streaming: bool) -> None:
+        """As :class:`~twisted.internet.interfaces.IConsumer`; ``streaming`` is true."""
+
+    def unregisterProducer() -> None:
+        """As :class:`~twisted.internet.interfaces.IConsumer`."""
+
+
+class IConsole(IStreamClientEndpoint):
+    """
+    A machine's console line.  Connecting opens the line.
+
+    ``connect(factory)`` as any stream client endpoint: fires with the protocol
+    when the line is open.  Its ``connectionLost`` reason tells how the line
+    ended: :class:`~twisted.internet.error.ProcessDone` and
+    :class:`~twisted.internet.error.ProcessTerminated` carry a process's exit
+    code, anything else is a lost line.
+    """
+
+    paced = Attribute(
+        """
+        True when the line may be paused without harm (a pty): the session then
+        paces it by its fastest viewer.  False for a machine's serial line,
+        which is never paused.
+        """
+    )
+
+    def window_changed(size: TerminalSize) -> None:
+        """Give the open line a new size.  Lines without a size ignore it."""

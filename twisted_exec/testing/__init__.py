@@ -1,0 +1,3 @@
+"""
+Doubles we ship: for tests of this project and of its users.
+"""

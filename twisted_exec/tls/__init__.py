@@ -1,0 +1,3 @@
+"""
+Certificates: load, reload, issue; verified endpoints.
+"""

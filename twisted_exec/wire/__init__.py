@@ -1,0 +1,3 @@
+"""
+Codecs: bytes in, events out, no reactor.
+"""
