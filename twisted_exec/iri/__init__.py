@@ -1,3 +1,9 @@
 """
 The machine runtime interface: protos, client, server, exec tokens.
 """
+
+import os
+
+# grpcio's fork handlers wait for its own threads: a pty spawned while calls are
+# under way hangs in them.  grpc reads this once, when it is first imported.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
