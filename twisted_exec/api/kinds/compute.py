@@ -1,0 +1,359 @@
+"""
+Machines, the pools that run them, and the classes they come in.
+
+Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``,
+with two of its quirks mended: status is not writable through the main
+resource, and ``metadata.generation`` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from twisted_exec.api import fields, names, quantity
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.shapes import CONDITIONS, TOLERATIONS
+from twisted_exec.api.schema import (
+    anything,
+    array,
+    boolean,
+    integer,
+    mapping,
+    reference,
+    string,
+    struct,
+)
+from twisted_exec.api.schema import quantity as quantity_schema
+
+_EPHEMERAL_TEMPLATE = struct({"metadata": anything(), "spec": anything()})
+
+_VOLUME = struct(
+    {
+        "name": string("Unique within the machine."),
+        "device": string("The device in the guest, such as oda.", pattern="[a-z]{3,4}"),
+        "volumeRef": reference(),
+        "emptyDisk": struct({"sizeLimit": quantity_schema()}),
+        "localDisk": struct({"sizeLimit": quantity_schema(), "image": string("An OCI image.")}),
+        "ephemeral": struct({"volumeTemplate": _EPHEMERAL_TEMPLATE}),
+    },
+    required=["name"],
+)
+_VOLUME_SOURCES = ("volumeRef", "emptyDisk", "localDisk", "ephemeral")
+
+_INTERFACE = struct(
+    {
+        "name": string("Unique within the machine."),
+        "networkInterfaceRef": reference(),
+        "ephemeral": struct({"networkInterfaceTemplate": _EPHEMERAL_TEMPLATE}),
+    },
+    required=["name"],
+)
+_INTERFACE_SOURCES = ("networkInterfaceRef", "ephemeral")
+
+_MACHINE_SPEC = struct(
+    {
+        "machineClassRef": reference(),
+        "machinePoolSelector": mapping(string(), "Labels of pools that may run the machine."),
+        "machinePoolRef": reference(),
+        "power": string("Whether the machine runs.", enum=["On", "Off"], default="On"),
+        "networkInterfaces": array(_INTERFACE),
+        "volumes": array(_VOLUME),
+        "ignitionRef": struct({"name": string(), "key": string()}),
+        "efiVars": array(
+            struct({"name": string(), "uuid": string(), "value": string()}, required=["name"])
+        ),
+        "tolerations": TOLERATIONS,
+        "guestConfig": struct({"hostname": string("A DNS label.")}),
+    },
+    required=["machineClassRef"],
+    description="What the machine shall be.",
+)
+
+_ATTACHED = {
+    "name": string(),
+    "handle": string(),
+    "state": string(enum=["Pending", "Attached"]),
+    "lastStateTransitionTime": string(),
+}
+_MACHINE_STATUS = struct(
+    {
+        "machineID": string("TYPE://ID, as the runtime knows the machine."),
+        "observedGeneration": integer(),
+        "state": string(enum=["Pending", "Running", "Shutdown", "Terminated", "Terminating"]),
+        "conditions": CONDITIONS,
+        "networkInterfaces": array(struct({**_ATTACHED, "networkInterfaceRef": reference()})),
+        "volumes": array(struct({**_ATTACHED, "volumeRef": reference()})),
+    },
+    description="What the machine is.",
+)
+
+
+def _referent(obj: Object, key: str) -> str:
+    return str(obj.get("spec", {}).get(key, {}).get("name", ""))
+
+
+def pool_name(machine: Object) -> str:
+    """The pool a machine is bound to, or empty."""
+    return _referent(machine, IRONCORE.pool_reference)
+
+
+def class_name(machine: Object) -> str:
+    """The class a machine is of, or empty."""
+    return _referent(machine, IRONCORE.class_reference)
+
+
+def _image(machine: Object) -> str:
+    for volume in machine.get("spec", {}).get("volumes", ()):
+        if image := volume.get("localDisk", {}).get("image"):
+            return str(image)
+    return "<none>"
+
+
+def _validate_machine(machine: Object) -> list[Cause]:
+    spec = machine["spec"]
+    causes = list(_reference_causes(spec, IRONCORE.class_reference, needed=True))
+    causes += _reference_causes(spec, IRONCORE.pool_reference)
+    causes += _selector_causes(spec.get("machinePoolSelector", {}))
+    causes += _part_causes(spec.get("volumes", []), "spec.volume", _VOLUME_SOURCES)
+    causes += _device_causes(spec.get("volumes", []))
+    causes += _part_causes(
+        spec.get("networkInterfaces", []), "spec.networkInterface", _INTERFACE_SOURCES
+    )
+    hostname = spec.get("guestConfig", {}).get("hostname")
+    if hostname is not None:
+        causes += _told("spec.guestConfig.hostname", hostname, names.dns_label(hostname))
+    return causes
+
+
+def _told(field: str, value: Any, problems: list[str]) -> list[Cause]:
+    return [fields.invalid(field, value, problem) for problem in problems]
+
+
+def _reference_causes(spec: Object, key: str, *, needed: bool = False) -> Iterator[Cause]:
+    field = f"spec.{key}.name"
+    name = spec.get(key, {}).get("name", "")
+    if name:
+        yield from _told(field, name, names.dns_subdomain(name))
+    elif needed or key in spec:
+        yield fields.required(field, "must specify a name")
+
+
+def _selector_causes(selector: dict[str, str]) -> Iterator[Cause]:
+    for key, value in selector.items():
+        yield from _told("spec.machinePoolSelector", key, names.qualified_name(key))
+        yield from _told("spec.machinePoolSelector", value, names.label_value(value))
+
+
+def _part_causes(parts: list[Object], field: str, sources: tuple[str, ...]) -> Iterator[Cause]:
+    """Names are unique DNS labels; each part has exactly one source."""
+    seen: set[str] = set()
+    for index, part in enumerate(parts):
+        here = f"{field}[{index}]"
+        if part["name"] in seen:
+            yield fields.duplicate(f"{here}.name", part["name"])
+        seen.add(part["name"])
+        yield from _told(f"{here}.name", part["name"], names.dns_label(part["name"]))
+        given = [source for source in sources if source in part]
+        if not given:
+            yield fields.required(here, f"must specify one of {', '.join(sources)}")
+        for source in given[1:]:
+            yield fields.forbidden(f"{here}.{source}", "must only specify one source")
+
+
+def _device_causes(volumes: list[Object]) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        if not (device := volume.get("device")):
+            continue
+        if device in seen:
+            yield fields.duplicate(f"spec.volume[{index}].device", device)
+        seen.add(device)
+
+
+def _name_devices(machine: Object) -> None:
+    """Volumes without a device get oda, odb, ..., as ironcore's admission gives them."""
+    volumes = machine["spec"].get("volumes", [])
+    taken = {volume.get("device") for volume in volumes}
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    free = (
+        device
+        for first in ["", *letters]
+        for second in letters
+        if (device := f"od{first}{second}") not in taken
+    )
+    for volume in volumes:
+        if not volume.get("device"):
+            # More than 702 volumes: the device stays empty and the runtime chooses.
+            volume["device"] = next(free, "")
+
+
+def _prepare_machine(machine: Object) -> None:
+    if isinstance(machine.get("spec"), dict):
+        _name_devices(machine)
+
+
+def _machine_changed(new: Object, old: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    if class_name(new) != class_name(old):
+        causes.append(fields.forbidden(f"spec.{IRONCORE.class_reference}", "field is immutable"))
+    if pool_name(old) and pool_name(new) != pool_name(old):
+        causes.append(fields.forbidden(f"spec.{IRONCORE.pool_reference}", "field is immutable"))
+    if new["spec"].get("guestConfig") != old["spec"].get("guestConfig"):
+        causes.append(fields.forbidden("spec.guestConfig", "field is immutable"))
+    kept = {volume["name"]: volume for volume in new["spec"].get("volumes", [])}
+    for volume in old["spec"].get("volumes", []):
+        if volume.get("localDisk", {}).get("image") and kept.get(volume["name"]) != volume:
+            causes.append(
+                fields.forbidden(
+                    "spec.volume", f"volume {volume['name']} with an image is immutable"
+                )
+            )
+    return causes
+
+
+MACHINES = Kind(
+    resource=IRONCORE.workload,
+    singular="machine",
+    description="Machine is a machine whose console can be reached.",
+    schema={"spec": _MACHINE_SPEC, "status": _MACHINE_STATUS},
+    required=("spec",),
+    columns=(
+        Column("MachineClassRef", lambda machine: class_name(machine) or "<none>"),
+        Column("Image", _image),
+        Column("MachinePoolRef", lambda machine: pool_name(machine) or "<none>"),
+        Column("State", lambda machine: machine.get("status", {}).get("state") or "<unknown>"),
+    ),
+    has_status=True,
+    counts_generation=True,
+    name_rule=names.dns_label,
+    fields={
+        IRONCORE.pool_field: lambda machine: pool_name(dict(machine)),
+        f"spec.{IRONCORE.class_reference}.name": lambda machine: class_name(dict(machine)),
+    },
+    unconditional_update=False,
+    connects=("exec",),
+    prepare=_prepare_machine,
+    validate=_validate_machine,
+    validate_update=_machine_changed,
+)
+
+
+def _classes(pool: Object) -> str:
+    available = pool.get("status", {}).get("availableMachineClasses", [])
+    return ",".join(item.get("name", "") for item in available) or "<none>"
+
+
+def _pool_changed(new: Object, old: Object) -> list[Cause]:
+    before = old.get("spec", {}).get("providerID")
+    if before and new.get("spec", {}).get("providerID") != before:
+        return [fields.forbidden("spec.providerID", "field is immutable")]
+    return []
+
+
+_TAINT_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
+"""The types of a pool's addresses, in the order in which they are preferred."""
+
+MACHINEPOOLS = Kind(
+    resource=IRONCORE.pool,
+    singular="machinepool",
+    description="MachinePool is what runs machines, reached through its poollet.",
+    schema={
+        "spec": struct(
+            {
+                "providerID": string("Identifies the pool to its provider."),
+                "taints": array(
+                    struct(
+                        {
+                            "key": string(),
+                            "value": string(),
+                            "effect": string(enum=_TAINT_EFFECTS),
+                        }
+                    )
+                ),
+            }
+        ),
+        "status": struct(
+            {
+                "state": string(enum=["Ready", "Pending", "Error", "Offline"]),
+                "conditions": CONDITIONS,
+                "availableMachineClasses": array(reference()),
+                "addresses": array(
+                    struct(
+                        {"type": string(enum=list(ADDRESS_TYPES)), "address": string()},
+                        required=["type", "address"],
+                    )
+                ),
+                "daemonEndpoints": struct(
+                    {
+                        IRONCORE.endpoint_field: struct(
+                            {"port": integer(minimum=-(2**31), maximum=2**31 - 1)}
+                        )
+                    }
+                ),
+                "capacity": mapping(quantity_schema()),
+                "allocatable": mapping(quantity_schema()),
+            }
+        ),
+    },
+    columns=(Column("MachineClasses", _classes),),
+    has_status=True,
+    counts_generation=True,
+    validate_update=_pool_changed,
+)
+
+
+def _validate_class(machine_class: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    capabilities = machine_class.get("capabilities", {})
+    for key, given in capabilities.items():
+        field = f"capabilities[{key}]"
+        try:
+            amount = quantity.parse(given)
+        except ValueError as error:
+            causes.append(fields.invalid(field, given, str(error)))
+            continue
+        if amount < 0 or (not amount and key in ("cpu", "memory")):
+            causes.append(fields.invalid(field, given, "must be greater than zero"))
+    causes += [
+        fields.required(f"capabilities[{key}]", "must be greater than zero")
+        for key in ("cpu", "memory")
+        if key not in capabilities
+    ]
+    return causes
+
+
+def _class_changed(new: Object, old: Object) -> list[Cause]:
+    if new.get("capabilities") != old.get("capabilities"):
+        return [fields.forbidden("capabilities", "field is immutable")]
+    return []
+
+
+def _capability(key: str) -> Column:
+    name = {"cpu": "CPU", "memory": "Memory"}[key]
+    return Column(name, lambda obj: str(obj.get("capabilities", {}).get(key, "<none>")))
+
+
+MACHINECLASSES = Kind(
+    resource=IRONCORE.workload_class,
+    singular="machineclass",
+    description="MachineClass is a size of machines.",
+    schema={"capabilities": mapping(quantity_schema(), "What a machine of this class has.")},
+    columns=(_capability("cpu"), _capability("memory")),
+    counts_generation=True,
+    validate=_validate_class,
+    validate_update=_class_changed,
+)
+
+EXEC_OPTIONS_SCHEMA = struct(
+    {
+        "insecureSkipTLSVerifyBackend": boolean(
+            "Ignored: the poollet's certificate is always verified."
+        )
+    },
+    description="MachineExecOptions is the query of machines/exec.",
+)
+"""The options kind of ``machines/exec``."""

@@ -1,0 +1,64 @@
+"""
+Namespaces, and leases, which poollets use as heartbeats.
+
+Source: ``k8s.io/api/core/v1`` and ``k8s.io/api/coordination/v1``.
+"""
+
+from __future__ import annotations
+
+from twisted_exec.api import names
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.shapes import CONDITIONS, STRINGS
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.schema import integer, string, struct
+
+NAMESPACE_FINALIZER = "kubernetes"
+"""In ``spec.finalizers``: the namespace stays until its content is gone."""
+
+
+def _prepare_namespace(namespace: Object) -> None:
+    if isinstance(namespace.setdefault("spec", {}), dict):
+        namespace["spec"].setdefault("finalizers", [NAMESPACE_FINALIZER])
+
+
+def _phase(namespace: Object) -> str:
+    return str(namespace.get("status", {}).get("phase", "Active"))
+
+
+NAMESPACES = Kind(
+    resource=Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+    singular="namespace",
+    short_names=("ns",),
+    description="Namespace provides a scope for names.",
+    schema={
+        "spec": struct({"finalizers": STRINGS}),
+        "status": struct({"phase": string(), "conditions": CONDITIONS}),
+    },
+    columns=(Column("Status", _phase, "The status of the namespace"),),
+    has_status=True,
+    name_rule=names.dns_label,
+    fields={"status.phase": lambda namespace: _phase(dict(namespace))},
+    prepare=_prepare_namespace,
+)
+
+LEASES = Kind(
+    resource=Resource("coordination.k8s.io", "v1", "leases", "Lease"),
+    singular="lease",
+    description="Lease defines a lease concept.",
+    schema={
+        "spec": struct(
+            {
+                "holderIdentity": string(),
+                "leaseDurationSeconds": integer(minimum=1, maximum=2**31 - 1),
+                "acquireTime": string(),
+                "renewTime": string(),
+                "leaseTransitions": integer(minimum=0),
+                "preferredHolder": string(),
+                "strategy": string(),
+            }
+        )
+    },
+    columns=(
+        Column("Holder", lambda lease: lease.get("spec", {}).get("holderIdentity") or "<none>"),
+    ),
+)

@@ -1,0 +1,99 @@
+"""
+What an API server knows of one kind of object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted_exec.api import names
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.schema import Schema
+from twisted_exec.api.selectors import Field
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """
+    One column of ``kubectl get``, between NAME and AGE.
+
+    :param read: the cell's text.
+    :param priority: above 0 means only with ``-o wide``.
+    """
+
+    name: str
+    read: Callable[[Object], str]
+    description: str = ""
+    priority: int = 0
+
+
+def _nothing(obj: Object) -> list[Cause]:
+    return []
+
+
+def _nothing_changed(new: Object, old: Object) -> list[Cause]:
+    return []
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("name", ""))
+
+
+def _namespace(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("namespace", ""))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """
+    One kind: its names, its schema, its rules.
+
+    The functions get objects that fit the schema already.
+
+    :param schema: the object's properties besides ``apiVersion``, ``kind`` and
+        ``metadata``.
+    :param has_status: ``status`` is written only through the ``status``
+        subresource.
+    :param counts_generation: ``metadata.generation`` counts the changes of
+        everything but metadata and status.
+    :param name_rule: says what is wrong with a name.
+    :param fields: what field selectors may name, besides name and namespace.
+    :param unconditional_update: an update need not give ``resourceVersion``.
+    :param stored: false for reviews, which are answered and forgotten.
+    :param prepare: sets, in place, what depends on more than a default.
+    :param connects: names of subresources that open a stream.
+    """
+
+    resource: Resource
+    singular: str
+    schema: Mapping[str, Schema] = field(default_factory=dict)
+    required: Sequence[str] = ()
+    description: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    has_status: bool = False
+    counts_generation: bool = False
+    name_rule: Callable[[str], list[str]] = names.dns_subdomain
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    unconditional_update: bool = True
+    stored: bool = True
+    connects: tuple[str, ...] = ()
+    prepare: Callable[[Object], None] | None = None
+    validate: Callable[[Object], list[Cause]] = _nothing
+    validate_update: Callable[[Object, Object], list[Cause]] = _nothing_changed
+
+    @property
+    def selectable(self) -> dict[str, Field]:
+        """Everything a field selector may name."""
+        return {"metadata.name": _name, "metadata.namespace": _namespace, **self.fields}
+
+    @property
+    def list_kind(self) -> str:
+        """The kind of a list of these."""
+        return f"{self.resource.kind}List"

@@ -1,0 +1,178 @@
+"""
+Roles and bindings of ``rbac.authorization.k8s.io/v1``.
+
+Source: ``k8s.io/api/rbac/v1`` and ``pkg/apis/rbac/validation`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from twisted_exec.api import fields, names
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.shapes import STRINGS
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.schema import Schema, anything, array, string, struct
+
+GROUP = "rbac.authorization.k8s.io"
+
+_RULES = array(
+    struct(
+        {
+            "verbs": STRINGS,
+            "apiGroups": STRINGS,
+            "resources": STRINGS,
+            "resourceNames": STRINGS,
+            "nonResourceURLs": STRINGS,
+        },
+        required=["verbs"],
+    ),
+    "What the role allows.",
+)
+_SUBJECTS = array(
+    struct(
+        {"kind": string(), "apiGroup": string(), "name": string(), "namespace": string()},
+        required=["kind", "name"],
+    ),
+    "Whom the role is given to.",
+)
+_ROLE_REF = struct(
+    {"apiGroup": string(), "kind": string(), "name": string()}, required=["kind", "name"]
+)
+
+
+def _validate_role(role: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    namespaced = role["kind"] == "Role"
+    for index, rule in enumerate(role.get("rules", [])):
+        here = f"rules[{index}]"
+        if not rule["verbs"]:
+            causes.append(fields.required(f"{here}.verbs", "verbs must contain at least one value"))
+        if rule.get("nonResourceURLs"):
+            causes += _url_causes(rule, here, namespaced)
+            continue
+        if not rule.get("apiGroups"):
+            causes.append(
+                fields.required(
+                    f"{here}.apiGroups", "resource rules must supply at least one api group"
+                )
+            )
+        if not rule.get("resources"):
+            causes.append(
+                fields.required(
+                    f"{here}.resources", "resource rules must supply at least one resource"
+                )
+            )
+    return causes
+
+
+def _url_causes(rule: Object, here: str, namespaced: bool) -> list[Cause]:
+    field = f"{here}.nonResourceURLs"
+    if namespaced:
+        return [
+            fields.invalid(
+                field,
+                rule["nonResourceURLs"],
+                "namespaced rules cannot apply to non-resource URLs",
+            )
+        ]
+    if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+        return [
+            fields.invalid(
+                field,
+                rule["nonResourceURLs"],
+                "rules cannot apply to both regular resources and non-resource URLs",
+            )
+        ]
+    return []
+
+
+def _prepare_binding(binding: Object) -> None:
+    """Missing groups mean the usual ones, as Kubernetes' defaults say."""
+    reference = binding.get("roleRef")
+    if isinstance(reference, dict):
+        reference.setdefault("apiGroup", GROUP)
+    subjects = binding.get("subjects")
+    for subject in subjects if isinstance(subjects, list) else ():
+        if isinstance(subject, dict):
+            account = subject.get("kind") == "ServiceAccount"
+            subject.setdefault("apiGroup", "" if account else GROUP)
+
+
+def _validate_binding(binding: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    reference = binding["roleRef"]
+    allowed = (
+        ["ClusterRole"] if binding["kind"] == "ClusterRoleBinding" else ["ClusterRole", "Role"]
+    )
+    if reference["apiGroup"] != GROUP:
+        causes.append(fields.not_supported("roleRef.apiGroup", reference["apiGroup"], [GROUP]))
+    if reference["kind"] not in allowed:
+        causes.append(fields.not_supported("roleRef.kind", reference["kind"], allowed))
+    if not reference["name"]:
+        causes.append(fields.required("roleRef.name"))
+    for index, subject in enumerate(binding.get("subjects", [])):
+        causes += _subject_causes(subject, f"subjects[{index}]")
+    return causes
+
+
+def _subject_causes(subject: Object, here: str) -> list[Cause]:
+    if not subject["name"]:
+        return [fields.required(f"{here}.name")]
+    if subject["kind"] not in ("User", "Group", "ServiceAccount"):
+        return [
+            fields.not_supported(
+                f"{here}.kind", subject["kind"], ["User", "Group", "ServiceAccount"]
+            )
+        ]
+    account = subject["kind"] == "ServiceAccount"
+    if account and not subject.get("namespace"):
+        return [fields.required(f"{here}.namespace")]
+    if subject["apiGroup"] != ("" if account else GROUP):
+        return [
+            fields.not_supported(
+                f"{here}.apiGroup", subject["apiGroup"], ["" if account else GROUP]
+            )
+        ]
+    return []
+
+
+def _binding_changed(new: Object, old: Object) -> list[Cause]:
+    if new["roleRef"] != old["roleRef"]:
+        return [fields.invalid("roleRef", new["roleRef"], "cannot change roleRef")]
+    return []
+
+
+def _role(plural: str, kind: str, namespaced: bool, **more: Schema) -> Kind:
+    return Kind(
+        resource=Resource(GROUP, "v1", plural, kind, namespaced=namespaced),
+        singular=kind.lower(),
+        description=f"{kind} is a set of rules.",
+        schema={"rules": _RULES, **more},
+        name_rule=names.path_segment,
+        validate=_validate_role,
+    )
+
+
+def _role_name(binding: Object) -> str:
+    return f"{binding['roleRef']['kind']}/{binding['roleRef']['name']}"
+
+
+def _binding(plural: str, kind: str, namespaced: bool) -> Kind:
+    return Kind(
+        resource=Resource(GROUP, "v1", plural, kind, namespaced=namespaced),
+        singular=kind.lower(),
+        description=f"{kind} gives a role to subjects.",
+        schema={"roleRef": _ROLE_REF, "subjects": _SUBJECTS},
+        required=("roleRef",),
+        columns=(Column("Role", _role_name, "The role that is given"),),
+        name_rule=names.path_segment,
+        prepare=_prepare_binding,
+        validate=_validate_binding,
+        validate_update=_binding_changed,
+    )
+
+
+ROLES = _role("roles", "Role", True)
+CLUSTERROLES = _role("clusterroles", "ClusterRole", False, aggregationRule=anything())
+ROLEBINDINGS = _binding("rolebindings", "RoleBinding", True)
+CLUSTERROLEBINDINGS = _binding("clusterrolebindings", "ClusterRoleBinding", False)

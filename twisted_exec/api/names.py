@@ -1,0 +1,110 @@
+"""
+What names, labels and annotations may look like.
+
+Each rule returns the sentences that say what is wrong, worded as Kubernetes
+words them (``k8s.io/apimachinery/pkg/util/validation``); an empty list means
+the value is good.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = rf"({_QUALIFIED})?"
+
+_LABEL_RE = re.compile(_LABEL)
+_SUBDOMAIN_RE = re.compile(_SUBDOMAIN)
+_QUALIFIED_RE = re.compile(_QUALIFIED)
+_VALUE_RE = re.compile(_VALUE)
+
+_LABEL_WORDS = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    f"for validation is '{_LABEL}')"
+)
+_SUBDOMAIN_WORDS = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    rf"for validation is '{_SUBDOMAIN}')"
+)
+_QUALIFIED_WORDS = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+    f"validation is '{_QUALIFIED}')"
+)
+_VALUE_WORDS = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+    f"or '12345', regex used for validation is '{_VALUE}')"
+)
+
+# Kubernetes' safe alphabet: no vowels, so that no word appears by chance.
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def _longer_than(limit: int, value: str) -> list[str]:
+    if len(value) > limit:
+        return [f"must be no more than {limit} characters"]
+    return []
+
+
+def dns_label(value: str) -> list[str]:
+    """A DNS label, up to 63 characters: names of machines and namespaces."""
+    wrong = _longer_than(63, value)
+    if not _LABEL_RE.fullmatch(value):
+        wrong.append(_LABEL_WORDS)
+    return wrong
+
+
+def dns_subdomain(value: str) -> list[str]:
+    """A DNS subdomain, up to 253 characters: names of most objects."""
+    wrong = _longer_than(253, value)
+    # The length first: the pattern is linear, but why feed it megabytes.
+    if wrong or not _SUBDOMAIN_RE.fullmatch(value):
+        wrong.append(_SUBDOMAIN_WORDS)
+    return wrong
+
+
+def path_segment(value: str) -> list[str]:
+    """Whatever fits into one segment of a URL: names of roles, such as ``system:basic-user``."""
+    if value in (".", ".."):
+        return [f"may not be '{value}'"]
+    wrong = [f"may not contain '{mark}'" for mark in "/%" if mark in value]
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in value):
+        wrong.append("may not contain control characters")
+    return wrong + _longer_than(253, value)
+
+
+def qualified_name(value: str) -> list[str]:
+    """A label's key, ``[PREFIX/]NAME``."""
+    prefix, slash, name = value.rpartition("/")
+    wrong: list[str] = []
+    if slash:
+        if not prefix:
+            wrong.append("prefix part must be non-empty")
+        else:
+            wrong += [f"prefix part {told}" for told in dns_subdomain(prefix)]
+    if not name:
+        wrong.append("name part must be non-empty")
+    elif len(name) > 63:
+        wrong.append("name part must be no more than 63 characters")
+    if not _QUALIFIED_RE.fullmatch(name):
+        wrong.append(_QUALIFIED_WORDS)
+    return wrong
+
+
+def label_value(value: str) -> list[str]:
+    """A label's value."""
+    wrong = _longer_than(63, value)
+    if wrong or not _VALUE_RE.fullmatch(value):
+        wrong.append(_VALUE_WORDS)
+    return wrong
+
+
+def generated(prefix: str) -> str:
+    """A name from ``generateName``: the prefix, cut if too long, and five random characters."""
+    return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))

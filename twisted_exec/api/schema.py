@@ -1,0 +1,199 @@
+"""
+Structural schemas: what an object may contain, said once per kind.
+
+A schema is an OpenAPI v3 schema object, as ``/openapi/v3`` shows it to
+kubectl.  The same object is used to check types, to find fields that nobody
+defined, to drop them, and to set defaults, as Kubernetes does for custom
+resources.  Only what the kinds here need exists: ``type``, ``properties``,
+``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
+``minimum``, ``maximum``, ``pattern`` and ``x-kubernetes-int-or-string``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from twisted_exec.api import fields
+from twisted_exec.api.fields import Cause
+
+Schema = Mapping[str, Any]
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def string(description: str = "", **more: Any) -> Schema:
+    """A string; ``enum``, ``default`` and ``pattern`` may follow."""
+    return _described({"type": "string", **more}, description)
+
+
+def integer(description: str = "", **more: Any) -> Schema:
+    """A whole number; ``minimum`` and ``maximum`` may follow."""
+    return _described({"type": "integer", **more}, description)
+
+
+def boolean(description: str = "") -> Schema:
+    """True or false."""
+    return _described({"type": "boolean"}, description)
+
+
+def quantity(description: str = "") -> Schema:
+    """A quantity, which JSON may hold as a number or as a string."""
+    return _described({"x-kubernetes-int-or-string": True}, description)
+
+
+def array(items: Schema, description: str = "") -> Schema:
+    """A list."""
+    return _described({"type": "array", "items": items}, description)
+
+
+def mapping(values: Schema, description: str = "") -> Schema:
+    """An object with any keys, whose values are all alike."""
+    return _described({"type": "object", "additionalProperties": values}, description)
+
+
+def struct(
+    properties: Mapping[str, Schema], *, required: Iterable[str] = (), description: str = ""
+) -> Schema:
+    """An object with these keys and no others."""
+    schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if required := list(required):
+        schema["required"] = required
+    return _described(schema, description)
+
+
+def anything(description: str = "") -> Schema:
+    """An object whose content nobody checks."""
+    return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
+
+
+def _described(schema: dict[str, Any], description: str) -> Schema:
+    if description:
+        schema["description"] = description
+    return schema
+
+
+def reference(key: str = "name") -> Schema:
+    """A reference to another object by name: ``{"name": NAME}``."""
+    return struct({key: string("Name of the referent.")})
+
+
+def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:
+    """
+    What in ``value`` does not fit ``schema``.
+
+    :return: at most 32 causes: one response cannot teach more.
+    """
+    return [cause for cause, _ in zip(_check(schema, value, field), range(32), strict=False)]
+
+
+def _check(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
+    if schema.get("x-kubernetes-int-or-string"):
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            yield fields.wrong_type(field, value, "string")
+        return
+    expected: str = schema["type"]
+    if not _is(expected, value):
+        yield fields.wrong_type(field, value, expected)
+    elif expected == "object":
+        yield from _check_object(schema, value, field)
+    elif expected == "array":
+        for index, item in enumerate(value):
+            yield from _check(schema["items"], item, f"{field}[{index}]")
+    else:
+        yield from _check_scalar(schema, value, field)
+
+
+def _is(expected: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return expected == "boolean"  # Python's booleans are integers too; JSON's are not
+    return isinstance(value, _TYPES[expected])
+
+
+def _check_object(schema: Schema, value: Mapping[str, Any], field: str) -> Iterator[Cause]:
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield fields.required(_join(field, key))
+    properties = schema.get("properties", {})
+    for key, item in value.items():
+        if key in properties:
+            yield from _check(properties[key], item, _join(field, key))
+        elif "additionalProperties" in schema:
+            yield from _check(schema["additionalProperties"], item, f"{field}[{key}]")
+
+
+def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
+    if "enum" in schema and value not in schema["enum"]:
+        yield fields.not_supported(field, value, schema["enum"])
+    if "minimum" in schema and value < schema["minimum"]:
+        yield fields.invalid(field, value, f"must be greater than or equal to {schema['minimum']}")
+    if "maximum" in schema and value > schema["maximum"]:
+        yield fields.invalid(field, value, f"must be less than or equal to {schema['maximum']}")
+    if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
+        yield fields.invalid(field, value, f"must match the regular expression {schema['pattern']}")
+
+
+def pruned(schema: Schema, value: Any) -> Any:
+    """A copy of ``value`` with only what the schema knows; nulls are dropped as Go drops them."""
+    if isinstance(value, list) and "items" in schema:
+        return [pruned(schema["items"], item) for item in value]
+    if not isinstance(value, dict) or schema.get("type") != "object":
+        return copy.deepcopy(value)
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return copy.deepcopy(value)
+    kept: dict[str, Any] = {}
+    for key, item in value.items():
+        inner = _inner(schema, key)
+        if inner is not None and item is not None:
+            kept[key] = pruned(inner, item)
+    return kept
+
+
+def unknown_fields(schema: Schema, value: Any, field: str = "") -> Iterator[str]:
+    """The paths of fields that the schema does not know."""
+    if isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from unknown_fields(schema["items"], item, f"{field}[{index}]")
+    elif isinstance(value, dict) and schema.get("type") == "object":
+        if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return
+        for key, item in value.items():
+            inner = _inner(schema, key)
+            if inner is None:
+                yield _join(field, key)
+            else:
+                yield from unknown_fields(inner, item, _join(field, key))
+
+
+def set_defaults(schema: Schema, value: Any) -> None:
+    """Fill in, in place, what is missing and has a default."""
+    if isinstance(value, list) and "items" in schema:
+        for item in value:
+            set_defaults(schema["items"], item)
+    elif isinstance(value, dict):
+        for key, inner in schema.get("properties", {}).items():
+            if key not in value and "default" in inner:
+                value[key] = copy.deepcopy(inner["default"])
+            if key in value:
+                set_defaults(inner, value[key])
+
+
+def _inner(schema: Schema, key: str) -> Schema | None:
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    if key in properties:
+        return properties[key]
+    additional: Schema | None = schema.get("additionalProperties")
+    return additional
+
+
+def _join(field: str, key: str) -> str:
+    return f"{field}.{key}" if field else key

@@ -1,0 +1,159 @@
+"""
+Label and field selectors: ``app=web,tier in (a, b),!old`` and ``metadata.name=x``.
+
+Source: ``k8s.io/apimachinery/pkg/labels`` and ``pkg/fields``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.api import names
+from twisted_exec.api.status import BadRequest
+
+_SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALS = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<values>[^\s=!,]*)")
+_COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?\d{1,18})")
+_SPLIT = re.compile(r",(?![^()]*\))")
+_LIMIT_CHARACTERS = 4096
+
+Field = Callable[[Mapping[str, Any]], str]
+"""Reads one selectable field of an object; missing reads as empty."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One term of a label selector.  ``operator``: in, notin, exists, absent, <, >."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels fulfil this term."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value in self.values
+            case "notin":
+                return value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        return value is not None and self._compares(value)
+
+    def _compares(self, value: str) -> bool:
+        if not re.fullmatch(r"-?\d{1,18}", value):
+            return False
+        (bound,) = self.values
+        return int(value) < int(bound) if self.operator == "<" else int(value) > int(bound)
+
+
+@dataclass(frozen=True)
+class LabelSelector:
+    """Every requirement must hold; none at all matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """
+    Read a label selector.
+
+    :raises BadRequest: it cannot be read.
+    """
+    _check_length(text)
+    if not text.strip():
+        return LabelSelector()
+    return LabelSelector(tuple(_requirement(term.strip()) for term in _SPLIT.split(text)))
+
+
+def _requirement(term: str) -> Requirement:
+    if found := _SET.fullmatch(term):
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return _checked(Requirement(found["key"], found["operator"], values), term)
+    if found := _COMPARE.fullmatch(term):
+        return _checked(Requirement(found["key"], found["operator"], frozenset([found["values"]])))
+    if found := _EQUALS.fullmatch(term):
+        operator = "notin" if found["operator"] == "!=" else "in"
+        return _checked(Requirement(found["key"], operator, frozenset([found["values"]])), term)
+    if term.startswith("!"):
+        return _checked(Requirement(term[1:].strip(), "absent"), term)
+    return _checked(Requirement(term, "exists"), term)
+
+
+def _checked(requirement: Requirement, term: str = "") -> Requirement:
+    wrong = names.qualified_name(requirement.key)
+    for value in requirement.values if term else ():
+        wrong += names.label_value(value)
+    if wrong:
+        raise BadRequest(f'unable to parse label selector "{term}": {wrong[0]}')
+    return requirement
+
+
+@dataclass(frozen=True)
+class FieldSelector:
+    """Terms ``(field, equal, value)``; every one must hold."""
+
+    terms: tuple[tuple[str, bool, str], ...] = ()
+
+    def matches(self, obj: Mapping[str, Any], fields: Mapping[str, Field]) -> bool:
+        """
+        Whether the object is selected.
+
+        :param fields: the kind's selectable fields; :meth:`check` has been called.
+        """
+        return all((fields[key](obj) == value) is equal for key, equal, value in self.terms)
+
+    def check(self, fields: Mapping[str, Field]) -> None:
+        """
+        :raises BadRequest: a term's field cannot be selected by.
+        """
+        for key, _, _ in self.terms:
+            if key not in fields:
+                raise BadRequest(f"field label not supported: {key}")
+
+    def required(self, key: str) -> str | None:
+        """The value that ``key`` must equal, or ``None`` when this selector leaves it open."""
+        for term, equal, value in self.terms:
+            if term == key and equal:
+                return value
+        return None
+
+
+def parse_fields(text: str) -> FieldSelector:
+    """
+    Read a field selector: ``a=b``, ``a==b``, ``a!=b``, joined by commas.
+
+    :raises BadRequest: it cannot be read.
+    """
+    _check_length(text)
+    return FieldSelector(tuple(_field_term(term) for term in _field_terms(text)))
+
+
+def _field_terms(text: str) -> list[str]:
+    # A backslash escapes a comma, an equals sign or a backslash inside a value.
+    return [term for term in re.findall(r"((?:[^,\\]|\\.)+)", text) if term]
+
+
+def _field_term(term: str) -> tuple[str, bool, str]:
+    found = re.match(r"([^=!\\]+)(==|!=|=)", term)
+    value = term[found.end() :] if found else ""
+    if found is None or re.search(r"(?<!\\)=", value):
+        raise BadRequest(
+            f"invalid selector: '{term}'; can't understand it: fields are selected as name=value"
+        )
+    return found[1], found[2] != "!=", re.sub(r"\\([,=\\])", r"\1", value)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > _LIMIT_CHARACTERS:
+        raise BadRequest(f"selector is longer than {_LIMIT_CHARACTERS} characters")
