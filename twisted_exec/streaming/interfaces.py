@@ -12,46 +12,37 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 from zope.interface import Attribute, Interface
 
+from twisted_exec.wire.remotecommand import (
+    COMPLETED,
+    INTERNAL,
+    LINE_LOST,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+    TerminalSize,
+)
 
-@dataclass(frozen=True)
-class TerminalSize:
-    """A terminal's size in character cells, each 1 to 65535."""
-
-    columns: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class Ending:
-    """
-    Why a session is over, as its last Status tells it.
-
-    :param reason: one of the words below, for machines.
-    :param message: for people: what ended, and why.
-    :param exit_code: the process's code when a pty's process ended, else ``None``.
-    """
-
-    reason: str
-    message: str = ""
-    exit_code: int | None = None
-
-    @property
-    def ok(self) -> bool:
-        """The status says Success: the session ended as its user wished."""
-        return self.reason == COMPLETED and not self.exit_code
-
-
-# The vocabulary of endings.  ``COMPLETED`` without an exit code or with 0 is
-# Success on the wire, with another exit code NonZeroExitCode; every other word
-# is a Failure whose details.causes carry it.
-COMPLETED = "Completed"
-MACHINE_DELETED = "MachineDeleted"
-POOL_DELETED = "PoolDeleted"
-POWERED_OFF = "PoweredOff"
-LINE_LOST = "LineLost"
-SHUTTING_DOWN = "ShuttingDown"
-REVOKED = "AuthorizationWithdrawn"
-INTERNAL = "InternalError"
+__all__ = [
+    "COMPLETED",
+    "INTERNAL",
+    "LINE_LOST",
+    "MACHINE_DELETED",
+    "POOL_DELETED",
+    "POWERED_OFF",
+    "REVOKED",
+    "SHUTTING_DOWN",
+    "Ending",
+    "IAttachment",
+    "IAttachmentTransport",
+    "IConsole",
+    "IStreamLocator",
+    "Location",
+    "Subject",
+    "TerminalSize",
+]
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,11 @@ class IStreamLocator(Interface):
         """
         Find the next hop of an upgrade request.
 
-        Authentication and authorization are part of locating.
+        Authentication and authorization are part of locating.  What it learns
+        on the way (the user first, then the object) it puts on
+        ``request.subject`` (a :class:`Subject`, see
+        :class:`twisted_exec.streaming.site.Request`), so that a refusal is
+        audited with it.
 
         :return: fires with a :class:`Location`, or fails with an
             :class:`~twisted_exec.api.status.APIError` that names the object.

@@ -1,0 +1,244 @@
+"""
+What the two ends of a console say besides bytes: sizes and endings.
+
+A session ends with one ``Status`` document on the error channel.  Kubernetes
+knows three forms of it (success, a process's exit code, any other failure); we
+keep to them and put a word of our own into ``details.causes``, so that our own
+client can tell *why* and foreign ones still show the message.  Sources:
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
+``k8s.io/client-go/tools/remotecommand/{v4,resize}.go`` (what clients read).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+
+# The vocabulary of endings.  ``COMPLETED`` without an exit code or with 0 is
+# Success on the wire, with another exit code NonZeroExitCode; every other word
+# is a Failure whose details.causes carry it.
+COMPLETED = "Completed"
+MACHINE_DELETED = "MachineDeleted"
+POOL_DELETED = "PoolDeleted"
+POWERED_OFF = "PoweredOff"
+LINE_LOST = "LineLost"
+SHUTTING_DOWN = "ShuttingDown"
+REVOKED = "AuthorizationWithdrawn"
+INTERNAL = "InternalError"
+
+STATUS_LIMIT_BYTES = 64 << 10
+"""A Status larger than this is refused unread."""
+
+_SPACE = b" \t\r\n"
+_EXIT_REASON = "NonZeroExitCode"
+_EXIT_CAUSE = "ExitCode"
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """A terminal's size in character cells, each 1 to 65535."""
+
+    columns: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.columns <= 0xFFFF and 1 <= self.rows <= 0xFFFF):
+            raise LocalProtocolError(f"no terminal has {self.columns} by {self.rows} cells")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """
+    Why a session is over, as its last Status tells it.
+
+    :param reason: one of the words above, for machines.
+    :param message: for people: what ended, and why.
+    :param exit_code: the process's code (0 to 255) when a pty's process ended,
+        else ``None``.
+    """
+
+    reason: str
+    message: str = ""
+    exit_code: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.exit_code is not None and not 0 <= self.exit_code <= 255:
+            raise LocalProtocolError(f"no process ends with code {self.exit_code}")
+
+    @property
+    def ok(self) -> bool:
+        """The status says Success: the session ended as its user wished."""
+        return self.reason == COMPLETED and not self.exit_code
+
+
+def encode_status(ending: Ending) -> bytes:
+    """
+    The Status document for an ending, as JSON.
+
+    ``kind`` and ``apiVersion`` are left out, as Kubernetes servers do here.
+    """
+    return json.dumps(_status(ending), separators=(",", ":")).encode()
+
+
+def _status(ending: Ending) -> dict[str, Any]:
+    if ending.ok:
+        return {"metadata": {}, "status": "Success"}
+    status: dict[str, Any] = {"metadata": {}, "status": "Failure"}
+    if ending.reason == COMPLETED:
+        code = ending.exit_code
+        told = ending.message or f"command terminated with exit code {code}"
+        status["message"] = f"command terminated with non-zero exit code: {told}"
+        status["reason"] = _EXIT_REASON
+        status["details"] = {"causes": [{"reason": _EXIT_CAUSE, "message": str(code)}]}
+        return status
+    message = ending.message or f"the session ended: {ending.reason}"
+    status["message"] = message
+    status["reason"] = ending.reason
+    status["details"] = {"causes": [{"reason": ending.reason, "message": message}]}
+    if ending.reason == INTERNAL:
+        status["code"] = 500
+    return status
+
+
+def decode_status(document: bytes) -> Ending:
+    """
+    Read the peer's Status.
+
+    Foreign servers' failures, whose causes carry none of our words, become
+    ``INTERNAL`` with their message.
+
+    :param document: the whole JSON text.  Empty means success, as client-go reads it.
+    :raises RemoteProtocolError: not a Status, too large, or an exit code that
+        is not a decimal from 0 to 255.
+    """
+    if not document:
+        return Ending(COMPLETED)
+    if len(document) > STATUS_LIMIT_BYTES:
+        raise RemoteProtocolError(f"status is larger than {STATUS_LIMIT_BYTES} bytes")
+    try:
+        status = json.loads(document)
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError("status is not JSON") from None
+    if not isinstance(status, dict):
+        raise RemoteProtocolError("status is not an object")
+    if status.get("status") == "Success":
+        return Ending(COMPLETED)
+    if status.get("status") != "Failure":
+        raise RemoteProtocolError("status is neither Success nor Failure")
+    return _failure(status)
+
+
+def _failure(status: dict[str, Any]) -> Ending:
+    message = str(status.get("message") or "")
+    causes = _causes(status)
+    if status.get("reason") == _EXIT_REASON:
+        return Ending(COMPLETED, _strip_exit_prefix(message), _exit_code(causes))
+    for reason, _ in causes:
+        if reason in _FAILURES:
+            return Ending(reason, message)
+    return Ending(INTERNAL, message or "the server gave no reason")
+
+
+_FAILURES = frozenset(
+    {MACHINE_DELETED, POOL_DELETED, POWERED_OFF, LINE_LOST, SHUTTING_DOWN, REVOKED, INTERNAL}
+)
+
+
+def _causes(status: dict[str, Any]) -> list[tuple[str, str]]:
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    if not isinstance(causes, list):
+        return []
+    return [
+        (str(cause.get("reason", "")), str(cause.get("message", "")))
+        for cause in causes
+        if isinstance(cause, dict)
+    ]
+
+
+def _exit_code(causes: list[tuple[str, str]]) -> int:
+    for reason, told in causes:
+        if reason == _EXIT_CAUSE:
+            # isdecimal() alone would let other scripts' digits through.
+            if told.isascii() and told.isdecimal() and len(told) <= 3 and int(told) <= 255:
+                return int(told)
+            raise RemoteProtocolError("status carries an exit code that is not 0 to 255")
+    raise RemoteProtocolError("status says NonZeroExitCode without a code")
+
+
+def _strip_exit_prefix(message: str) -> str:
+    return message.removeprefix("command terminated with non-zero exit code: ")
+
+
+def encode_size(size: TerminalSize) -> bytes:
+    """A resize event: one JSON object and a newline, the keys capitalised as Go has them."""
+    return b'{"Width":%d,"Height":%d}\n' % (size.columns, size.rows)
+
+
+class SizeDecoder:
+    """
+    Reads resize events from a stream of JSON objects.
+
+    Several objects may share a message and one may span several, so this keeps
+    what is incomplete.  The first bad object ends resizing for the session and
+    nothing else, as in Kubernetes: a wrong size is no reason to lose a console.
+    """
+
+    _LIMIT_BYTES = 1024
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._broken = False
+
+    def feed(self, data: bytes) -> list[TerminalSize]:
+        """
+        Take bytes of the resize channel.
+
+        :return: the sizes that became complete, oldest first.  Sizes with a
+            zero (clients that have no terminal yet) are left out.
+        """
+        sizes: list[TerminalSize] = []
+        if self._broken:
+            return sizes
+        self._pending += data
+        start = 0
+        while not self._broken and (end := self._end_of_object(start)) is not None:
+            size = self._read(json.loads(self._pending[start:end]))
+            if size is not None:
+                sizes.append(size)
+            start = end
+        # Trimmed once per call: a message full of objects must not cost its square.
+        self._pending = self._pending[start:].lstrip(_SPACE)
+        if len(self._pending) >= self._LIMIT_BYTES:
+            self._give_up()
+        return sizes
+
+    def _end_of_object(self, start: int) -> int | None:
+        """Where the object that begins at ``start`` ends; ``None`` while it is incomplete."""
+        limit = start + self._LIMIT_BYTES
+        if self._pending[start:limit].lstrip(_SPACE)[:1] not in (b"", b"{"):
+            self._give_up()
+        end = self._pending.find(b"}", start, limit) + 1
+        while end:
+            try:
+                json.loads(self._pending[start:end])
+                return end
+            except (ValueError, RecursionError):
+                end = self._pending.find(b"}", end, limit) + 1  # a nested one may end later
+        return None
+
+    def _read(self, document: dict[str, Any]) -> TerminalSize | None:
+        # Go matches keys without regard to case; the last one wins.
+        keys = {key.lower(): value for key, value in document.items()}
+        width, height = keys.get("width", 0), keys.get("height", 0)
+        for cells in (width, height):
+            if type(cells) is not int or not 0 <= cells <= 0xFFFF:
+                self._give_up()
+                return None
+        return TerminalSize(width, height) if width and height else None
+
+    def _give_up(self) -> None:
+        self._broken, self._pending = True, b""
