@@ -1,0 +1,61 @@
+"""
+What twistd and endpoint strings find of twisted-exec.
+
+No logic, and nothing heavy is imported: every twistd on this host reads this
+file.  The directories above it have no ``__init__.py``: they belong to Twisted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import ServiceMaker
+from twisted.internet.interfaces import (
+    IStreamClientEndpoint,
+    IStreamClientEndpointStringParserWithReactor,
+)
+from twisted.plugin import IPlugin
+from zope.interface import implementer
+
+apiserver = ServiceMaker(
+    "exec-apiserver",
+    "twisted_exec.apiserver.tap",
+    "Kubernetes-style API server for machines and their consoles.",
+    "exec-apiserver",
+)
+
+poollet = ServiceMaker(
+    "exec-poollet",
+    "twisted_exec.poollet.tap",
+    "Runs the machines of one pool on a machine runtime.",
+    "exec-poollet",
+)
+
+runtime = ServiceMaker(
+    "exec-runtime",
+    "twisted_exec.runtimes.tap",
+    "Machine runtime: shells and virtual machines on this host.",
+    "exec-runtime",
+)
+
+standalone = ServiceMaker(
+    "exec-standalone",
+    "twisted_exec.standalone.tap",
+    "API server, poollet and runtime on loopback, with two machines to try.",
+    "exec-standalone",
+)
+
+
+@implementer(IPlugin, IStreamClientEndpointStringParserWithReactor)
+class _ConsoleParser:
+    """``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT``"""
+
+    prefix = "console"
+
+    def parseStreamClient(self, reactor: Any, *args: Any, **kwargs: Any) -> IStreamClientEndpoint:
+        from twisted_exec.kube.exec import parse_console
+
+        return parse_console(reactor, *args, **kwargs)
+
+
+console = _ConsoleParser()
