@@ -1,0 +1,1 @@
+"""Whole chains, with the programs as users start them."""

@@ -1,0 +1,130 @@
+"""
+Programs as processes of their own, watched by the reactor: start them, wait for
+what they print, type to them, end them by their pid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IReactorProcess
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+KEPT_BYTES = 4 << 20
+
+
+class Program(ProcessProtocol):
+    """
+    One running program.
+
+    ``output`` holds what it printed on standard output and standard error, in
+    order of arrival, and ``stdout`` the former alone.  ``ended`` fires with the
+    exit code (negative: the signal).
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.argv = list(argv)
+        self.output = b""
+        self.stdout = b""
+        self.exit_code: int | None = None
+        self.ended: Deferred[int] = Deferred()
+        self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[re.Match[bytes]]]] = []
+
+    def outReceived(self, data: bytes) -> None:
+        self.stdout = (self.stdout + data)[-KEPT_BYTES:]
+        self._received(data)
+
+    def errReceived(self, data: bytes) -> None:
+        self._received(data)
+
+    def _received(self, data: bytes) -> None:
+        self.output = (self.output + data)[-KEPT_BYTES:]
+        self._look()
+
+    def _look(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for pattern, start, found in waiting:
+            match = pattern.search(self.output, start)
+            if match is not None:
+                found.callback(match)
+            elif self.exit_code is not None:
+                found.errback(AssertionError(self._told(f"ended without {pattern.pattern!r}")))
+            else:
+                self._waiting.append((pattern, start, found))
+
+    def _told(self, what: str) -> str:
+        return f"{' '.join(self.argv)}\n{what}\n{self.output.decode(errors='replace')[-6000:]}"
+
+    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 60) -> Deferred[re.Match[bytes]]:
+        """
+        Wait for output.
+
+        :param start: where in ``output`` to begin to look.
+        :return: fires with the match; fails when the program ends or ``seconds`` pass.
+        """
+        found: Deferred[re.Match[bytes]] = Deferred()
+        self._waiting.append((re.compile(pattern), start, found))
+
+        def late(result: object, timeout: float) -> Failure:
+            return Failure(AssertionError(self._told(f"no {pattern!r} in {timeout} s")))
+
+        found.addTimeout(seconds, _reactor, onTimeoutCancel=late)
+        self._look()
+        return found
+
+    def type(self, data: bytes) -> None:
+        """Write to its standard input."""
+        assert self.transport is not None
+        self.transport.write(data)
+
+    def processEnded(self, reason: Failure) -> None:
+        if reason.check(ProcessDone):
+            self.exit_code = 0
+        else:
+            assert reason.check(ProcessTerminated)
+            self.exit_code = (
+                -reason.value.signal if reason.value.signal is not None else reason.value.exitCode
+            )
+        self._look()
+        self.ended.callback(self.exit_code)
+
+    async def stop(self, with_signal: int = signal.SIGTERM, *, seconds: float = 20) -> int:
+        """End it if it still runs; fires with its exit code."""
+        if self.exit_code is None:
+            assert self.transport is not None
+            os.kill(self.transport.pid, with_signal)
+            killer = _reactor.callLater(seconds, os.kill, self.transport.pid, signal.SIGKILL)
+            await self.ended
+            if killer.active():
+                killer.cancel()
+        assert self.exit_code is not None
+        return self.exit_code
+
+
+def start(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+) -> Program:
+    """Start a program with pipes; ``env`` is added to this process's environment."""
+    program = Program(argv)
+    IReactorProcess(_reactor).spawnProcess(
+        program, argv[0], list(argv), env={**os.environ, **(env or {})}, path=cwd
+    )
+    return program
+
+
+def twistd(plugin: str, *options: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Program:
+    """Start one of our plugins in the foreground, with this very interpreter."""
+    return start([script("twistd"), "-n", "--pidfile=", plugin, *options], env=env, cwd=cwd)
+
+
+def script(name: str) -> str:
+    """The path of a console script that belongs to this interpreter's environment."""
+    return os.path.join(os.path.dirname(sys.executable), name)
