@@ -56,6 +56,13 @@ def duplicate(field: str, value: Any) -> Cause:
     return _cause("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
 
 
+def too_long(field: str, limit_bytes: int) -> Cause:
+    """A value has too many bytes."""
+    return _cause(
+        "FieldValueTooLong", field, "Too long", f"may not be more than {limit_bytes} bytes"
+    )
+
+
 def wrong_type(field: str, value: Any, expected: str) -> Cause:
     """A value is of another JSON type than its schema says."""
     return _cause(

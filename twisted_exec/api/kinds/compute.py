@@ -235,6 +235,7 @@ MACHINES = Kind(
     },
     unconditional_update=False,
     connects=("exec",),
+    initial_status={"state": "Pending"},
     prepare=_prepare_machine,
     validate=_validate_machine,
     validate_update=_machine_changed,

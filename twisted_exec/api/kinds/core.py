@@ -21,6 +21,11 @@ def _prepare_namespace(namespace: Object) -> None:
         namespace["spec"].setdefault("finalizers", [NAMESPACE_FINALIZER])
 
 
+def _keep_finalizers(new: Object, old: Object) -> None:
+    """Only the end of its content ends a namespace."""
+    new["spec"] = dict(old.get("spec", {}))
+
+
 def _phase(namespace: Object) -> str:
     return str(namespace.get("status", {}).get("phase", "Active"))
 
@@ -38,7 +43,9 @@ NAMESPACES = Kind(
     has_status=True,
     name_rule=names.dns_label,
     fields={"status.phase": lambda namespace: _phase(dict(namespace))},
+    initial_status={"phase": "Active"},
     prepare=_prepare_namespace,
+    carry_over=_keep_finalizers,
 )
 
 LEASES = Kind(

@@ -65,7 +65,10 @@ class Kind:
     :param fields: what field selectors may name, besides name and namespace.
     :param unconditional_update: an update need not give ``resourceVersion``.
     :param stored: false for reviews, which are answered and forgotten.
+    :param initial_status: of an object just created.
     :param prepare: sets, in place, what depends on more than a default.
+    :param carry_over: called with the new and the old object; restores, in
+        place, what an update may not touch.
     :param connects: names of subresources that open a stream.
     """
 
@@ -84,7 +87,9 @@ class Kind:
     unconditional_update: bool = True
     stored: bool = True
     connects: tuple[str, ...] = ()
+    initial_status: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[Object], None] | None = None
+    carry_over: Callable[[Object, Object], None] | None = None
     validate: Callable[[Object], list[Cause]] = _nothing
     validate_update: Callable[[Object, Object], list[Cause]] = _nothing_changed
 

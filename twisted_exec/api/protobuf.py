@@ -1,0 +1,194 @@
+"""
+Protobuf bodies of the few kinds that kubectl 1.32 and later send no other way.
+
+An envelope ``k8s\\0`` and a ``runtime.Unknown`` hold one message.  Only
+reading is needed: answers in JSON are understood.  Field numbers:
+``generated.proto`` of ``k8s.io/api`` and ``k8s.io/apimachinery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.api.status import BadRequest, UnsupportedMediaType
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_MAGIC = b"k8s\x00"
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    message: Mapping[int, _Field] | None = None
+    repeated: bool = False
+    mapping: bool = False
+
+
+def _one(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
+    return _Field(name, message)
+
+
+def _many(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
+    return _Field(name, message, repeated=True)
+
+
+_STRING_ENTRY = {1: _one("key"), 2: _one("value")}
+_METADATA = {
+    1: _one("name"),
+    2: _one("generateName"),
+    3: _one("namespace"),
+    11: _Field("labels", _STRING_ENTRY, mapping=True),
+    12: _Field("annotations", _STRING_ENTRY, mapping=True),
+    14: _many("finalizers"),
+}
+_RESOURCE = {
+    1: _one("namespace"),
+    2: _one("verb"),
+    3: _one("group"),
+    4: _one("version"),
+    5: _one("resource"),
+    6: _one("subresource"),
+    7: _one("name"),
+}
+_ACCESS = {
+    1: _one("resourceAttributes", _RESOURCE),
+    2: _one("nonResourceAttributes", {1: _one("path"), 2: _one("verb")}),
+}
+_EXTRA_ENTRY = {1: _one("key"), 2: _one("value", {1: _many("items")})}
+_SUBJECT_ACCESS = {
+    **_ACCESS,
+    3: _one("user"),
+    4: _many("groups"),
+    5: _Field("extra", _EXTRA_ENTRY, mapping=True),
+    6: _one("uid"),
+}
+_RULE = {
+    1: _many("verbs"),
+    2: _many("apiGroups"),
+    3: _many("resources"),
+    4: _many("resourceNames"),
+    5: _many("nonResourceURLs"),
+}
+_SUBJECT = {1: _one("kind"), 2: _one("apiGroup"), 3: _one("name"), 4: _one("namespace")}
+_ROLE_REF = {1: _one("apiGroup"), 2: _one("kind"), 3: _one("name")}
+
+
+def _object(**more: Mapping[int, _Field]) -> Mapping[int, _Field]:
+    return {1: _one("metadata", _METADATA), **more.get("fields", {})}
+
+
+_ROLE = _object(fields={2: _many("rules", _RULE)})
+_BINDING = _object(fields={2: _many("subjects", _SUBJECT), 3: _one("roleRef", _ROLE_REF)})
+_SUBJECT_REVIEW = _object(fields={2: _one("spec", _SUBJECT_ACCESS)})
+_MESSAGES: Mapping[str, Mapping[int, _Field]] = {
+    "Namespace": _object(fields={2: _one("spec", {1: _many("finalizers")})}),
+    "Role": _ROLE,
+    "ClusterRole": _ROLE,
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "TokenReview": _object(fields={2: _one("spec", {1: _one("token"), 2: _many("audiences")})}),
+    "SubjectAccessReview": _SUBJECT_REVIEW,
+    "LocalSubjectAccessReview": _SUBJECT_REVIEW,
+    "SelfSubjectAccessReview": _object(fields={2: _one("spec", _ACCESS)}),
+    "SelfSubjectRulesReview": _object(fields={2: _one("spec", {1: _one("namespace")})}),
+    "SelfSubjectReview": _object(),
+    "DeleteOptions": {
+        2: _one("preconditions", {1: _one("uid"), 2: _one("resourceVersion")}),
+        4: _one("propagationPolicy"),
+        5: _many("dryRun"),
+    },
+}
+
+
+def decode(raw: bytes) -> dict[str, Any]:
+    """
+    Read an enveloped object, as JSON would give it; empty strings are left out.
+
+    :raises BadRequest: it cannot be read.
+    :raises UnsupportedMediaType: of a kind that is not read as protobuf here.
+    """
+    if not raw.startswith(_MAGIC):
+        raise BadRequest("the protobuf body lacks its prefix")
+    envelope = dict(_fields(memoryview(raw)[len(_MAGIC) :]))
+    types = dict(_fields(_bytes(envelope.get(1, b""))))
+    kind = _text(types.get(2, b""))
+    if kind not in _MESSAGES:
+        raise UnsupportedMediaType(
+            f"{kind or 'an object'} is not read as protobuf here: send application/json"
+        )
+    body = _message(_MESSAGES[kind], _bytes(envelope.get(2, b"")))
+    return {"apiVersion": _text(types.get(1, b"")), "kind": kind, **body}
+
+
+def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for number, value in _fields(raw):
+        known = shape.get(number)
+        if known is None:
+            continue
+        if known.mapping:
+            entry = _message(known.message or {}, _bytes(value))
+            held = entry.get("value", "")
+            # A map of lists wraps each list in a message of its own.
+            held = held.get("items", []) if isinstance(held, dict) else held
+            result.setdefault(known.name, {})[entry.get("key", "")] = held
+            continue
+        told = _text(value) if known.message is None else _message(known.message, _bytes(value))
+        if known.repeated:
+            result.setdefault(known.name, []).append(told)
+        elif told or known.message is not None:
+            result[known.name] = told
+    return result
+
+
+def _bytes(value: memoryview | bytes | int) -> memoryview:
+    if isinstance(value, int):
+        raise BadRequest("the protobuf body has a number where a message belongs")
+    return memoryview(value)
+
+
+def _text(value: memoryview | bytes | int) -> str:
+    try:
+        return bytes(_bytes(value)).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadRequest("the protobuf body has a string that is not UTF-8") from None
+
+
+def _fields(raw: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+    """Yield ``(number, value)``: bytes for wire type 2, numbers for the others."""
+    at = 0
+    while at < len(raw):
+        tag, at = _varint(raw, at)
+        match tag & 7:
+            case 0:
+                value, at = _varint(raw, at)
+                yield tag >> 3, value
+                continue
+            case 1:
+                length = 8
+            case 2:
+                length, at = _varint(raw, at)
+            case 5:
+                length = 4
+            case wire_type:
+                raise BadRequest(f"the protobuf body has the wire type {wire_type}")
+        if length > len(raw) - at:
+            raise BadRequest("the protobuf body ends early")
+        if tag & 7 == 2:
+            yield tag >> 3, raw[at : at + length]
+        at += length
+
+
+def _varint(raw: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(raw):
+            raise BadRequest("the protobuf body ends early")
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise BadRequest("the protobuf body has a number that is too long")

@@ -1,0 +1,279 @@
+"""
+What happens to an object on its way into the store, whatever its kind.
+
+Pure: an object in, the object to store out, or an
+:class:`~twisted_exec.api.status.Invalid`.  Source:
+``k8s.io/apiserver/pkg/registry/rest/{create,update}.go``.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from twisted_exec.api import fields, names, schema, times
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds.shapes import METADATA
+from twisted_exec.api.schema import Schema
+from twisted_exec.api.status import BadRequest, Conflict, Invalid
+
+_LIMIT_ANNOTATION_BYTES = 256 << 10
+
+_SERVER_OWNED = (
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+# Ownership of fields is not tracked; an echo of what a client sent would pretend it is.
+_NEVER_STORED = ("selfLink", "managedFields")
+
+
+def full_schema(kind: Kind) -> Schema:
+    """The schema of a whole object of this kind."""
+    return schema.struct(
+        {
+            "apiVersion": schema.string(),
+            "kind": schema.string(),
+            "metadata": METADATA,
+            **kind.schema,
+        },
+        required=kind.required,
+        description=kind.description,
+    )
+
+
+def check_type(kind: Kind, body: Object) -> None:
+    """
+    The body must be of the kind that the URL names; empty means it is.
+
+    :raises BadRequest: it is not.
+    """
+    expected = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+    for key, wanted in expected.items():
+        given = body.get(key) or wanted
+        if given != wanted:
+            raise BadRequest(
+                f"the {key} in the data ({fields.shown(given)}) does not match the expected "
+                f"{key} ({wanted})"
+            )
+    if not isinstance(body.get("metadata", {}), dict):
+        raise BadRequest("metadata of the object is not an object")
+
+
+def unknown_fields(kind: Kind, body: Object) -> list[str]:
+    """Paths of fields that nobody defined, at most 32."""
+    found = schema.unknown_fields(full_schema(kind), body)
+    return [path for path, _ in zip(found, range(32), strict=False)]
+
+
+def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Object:
+    """
+    The object to store for a create.
+
+    :param namespace: of the URL; empty for cluster-scoped kinds.
+    :param now: seconds since the epoch.
+    :raises BadRequest: it contradicts the URL, or claims to be stored already.
+    :raises Invalid: it breaks a rule.
+    """
+    check_type(kind, body)
+    obj = _shaped(kind, body)
+    metadata: Object = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    check_namespace(metadata, namespace)
+    _name(kind, metadata)
+    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):
+        metadata.pop(key, None)
+    metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": times.timestamp(now)}
+    if namespace:
+        metadata["namespace"] = namespace
+    metadata.pop("generation", None)
+    if kind.counts_generation:
+        metadata["generation"] = 1
+    if kind.has_status:
+        obj["status"] = copy.deepcopy(dict(kind.initial_status))
+    _complete(kind, obj)
+    _raise(kind, obj, [*_metadata_causes(kind, obj), *kind.validate(obj)])
+    return obj
+
+
+def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") -> Object:
+    """
+    The object to store for an update of ``old``.
+
+    :param body: the whole new object.
+    :param subresource: ``status`` takes only the status from ``body``; otherwise
+        everything but the status.
+    :raises BadRequest: it contradicts the URL.
+    :raises Conflict: it means an object of another UID or resourceVersion.
+    :raises Invalid: it breaks a rule.
+    """
+    check_type(kind, body)
+    obj = _shaped(kind, body)
+    metadata, before = obj["metadata"], old["metadata"]
+    check_namespace(metadata, before.get("namespace", ""))
+    if metadata.get("name", before["name"]) != before["name"]:
+        raise BadRequest(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL "
+            f"({before['name']})"
+        )
+    check_preconditions(kind, old, metadata.get("uid"), metadata.get("resourceVersion"))
+    if subresource == "status":
+        obj = {**copy.deepcopy(old), "status": obj.get("status", {})}
+        _complete(kind, obj)
+        return obj
+    _carry_over(kind, obj, old)
+    _complete(kind, obj)
+    causes = [*_metadata_causes(kind, obj), *_finalizer_causes(obj, old)]
+    causes += kind.validate(obj)
+    _raise(kind, obj, causes or kind.validate_update(obj, old))
+    if kind.counts_generation and _intent(obj) != _intent(old):
+        obj["metadata"]["generation"] = before.get("generation", 1) + 1
+    return obj
+
+
+def check_namespace(metadata: Object, namespace: str) -> None:
+    """
+    A namespace in the body must be that of the URL.
+
+    :raises BadRequest: it is not.
+    """
+    if (metadata.get("namespace") or namespace) != namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def check_preconditions(
+    kind: Kind, obj: Object, uid: str | None, resource_version: str | None
+) -> None:
+    """
+    The stored object must be the one that the client means.
+
+    :raises Conflict: it is not.
+    """
+    metadata = obj["metadata"]
+    told = ""
+    if uid and uid != metadata["uid"]:
+        told = (
+            f"Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {metadata['uid']}"
+        )
+    elif resource_version and resource_version != metadata["resourceVersion"]:
+        told = (
+            "the object has been modified; please apply your changes to the latest version "
+            "and try again"
+        )
+    if told:
+        raise conflict(kind, metadata["name"], told)
+
+
+def conflict(kind: Kind, name: str, told: str) -> Conflict:
+    """``Operation cannot be fulfilled on machines.compute... "x": ...``."""
+    resource = kind.resource
+    return Conflict(
+        f'Operation cannot be fulfilled on {resource.qualified} "{name}": {told}',
+        details={"name": name, "group": resource.group, "kind": resource.plural},
+    )
+
+
+def _shaped(kind: Kind, body: Object) -> Object:
+    """Only what the schema knows, of the right types."""
+    whole = full_schema(kind)
+    obj: Object = schema.pruned(whole, body)
+    obj |= {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+    obj.setdefault("metadata", {})
+    causes = [cause for cause in schema.check(whole, obj) if not _late(cause)]
+    name = obj["metadata"].get("name", "")
+    _raise(kind, {"metadata": {"name": name if isinstance(name, str) else ""}}, causes)
+    for key in _NEVER_STORED:
+        obj["metadata"].pop(key, None)
+    return obj
+
+
+def _late(cause: Cause) -> bool:
+    # Whether something is missing can be said only after the defaults.
+    return cause["reason"] == "FieldValueRequired"
+
+
+def _complete(kind: Kind, obj: Object) -> None:
+    whole = full_schema(kind)
+    schema.set_defaults(whole, obj)
+    if kind.prepare is not None:
+        kind.prepare(obj)
+    _raise(kind, obj, schema.check(whole, obj))
+
+
+def _name(kind: Kind, metadata: Object) -> None:
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = names.generated(metadata["generateName"])
+    if not metadata.get("name"):
+        missing = fields.required("metadata.name", "name or generateName is required")
+        raise Invalid(kind.resource.kind, "", [missing], kind.resource.group)
+
+
+def _carry_over(kind: Kind, obj: Object, old: Object) -> None:
+    before = old["metadata"]
+    for key in _SERVER_OWNED:
+        obj["metadata"].pop(key, None)
+        if key in before:
+            obj["metadata"][key] = before[key]
+    # The store decides on it again; equal objects must compare equal.
+    obj["metadata"]["resourceVersion"] = before["resourceVersion"]
+    if kind.has_status:
+        obj.pop("status", None)
+        if "status" in old:
+            obj["status"] = copy.deepcopy(old["status"])
+    if kind.carry_over is not None:
+        kind.carry_over(obj, old)
+
+
+def _intent(obj: Object) -> dict[str, Any]:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _metadata_causes(kind: Kind, obj: Object) -> Iterator[Cause]:
+    metadata = obj["metadata"]
+    for problem in kind.name_rule(metadata["name"]):
+        yield fields.invalid("metadata.name", metadata["name"], problem)
+    for key, value in metadata.get("labels", {}).items():
+        for problem in names.qualified_name(key):
+            yield fields.invalid("metadata.labels", key, problem)
+        for problem in names.label_value(value):
+            yield fields.invalid("metadata.labels", value, problem)
+    annotations = metadata.get("annotations", {})
+    for key in annotations:
+        for problem in names.qualified_name(key.lower()):
+            yield fields.invalid("metadata.annotations", key, problem)
+    if sum(len(key) + len(value) for key, value in annotations.items()) > _LIMIT_ANNOTATION_BYTES:
+        yield fields.too_long("metadata.annotations", _LIMIT_ANNOTATION_BYTES)
+    for index, finalizer in enumerate(metadata.get("finalizers", [])):
+        for problem in names.qualified_name(finalizer):
+            yield fields.invalid(f"metadata.finalizers[{index}]", finalizer, problem)
+
+
+def _finalizer_causes(obj: Object, old: Object) -> Iterator[Cause]:
+    if "deletionTimestamp" not in old["metadata"]:
+        return
+    before = old["metadata"].get("finalizers", [])
+    added = [item for item in obj["metadata"].get("finalizers", []) if item not in before]
+    if added:
+        yield fields.forbidden(
+            "metadata.finalizers",
+            "no new finalizers can be added if the object is being deleted, found new finalizers "
+            f"{fields.shown(added)}",
+        )
+
+
+def _raise(kind: Kind, obj: Object, causes: list[Cause]) -> None:
+    if causes:
+        name = obj["metadata"].get("name", "")
+        raise Invalid(kind.resource.kind, name, causes, kind.resource.group)

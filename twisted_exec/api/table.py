@@ -1,0 +1,87 @@
+"""
+Tables: what ``kubectl get`` prints.
+
+kubectl prints cells as they are, so ages are rendered here.  Source:
+``k8s.io/apimachinery/pkg/apis/meta/v1/types.go`` (Table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted_exec.api import times
+from twisted_exec.api.kinds import Kind, Object
+
+NAME_DESCRIPTION = "Name must be unique within a namespace."
+AGE_DESCRIPTION = "How long ago the object was created."
+
+
+def table(
+    kind: Kind,
+    objects: Iterable[Object],
+    now: float,
+    *,
+    metadata: Mapping[str, Any],
+    include: str = "Metadata",
+    columns: bool = True,
+) -> Object:
+    """
+    Objects as a Table.
+
+    :param now: seconds since the epoch, for ages.
+    :param metadata: of the list, or of the one object.
+    :param include: what each row carries besides its cells: ``Metadata``,
+        ``Object`` or ``None``, as the request's ``includeObject`` says.
+    :param columns: a watch names its columns once and then leaves them out.
+    """
+    result: Object = {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": dict(metadata),
+        "columnDefinitions": column_definitions(kind) if columns else [],
+        "rows": [row(kind, obj, now, include) for obj in objects],
+    }
+    return result
+
+
+def column_definitions(kind: Kind) -> list[Object]:
+    """Name, the kind's own columns, Age."""
+    own = [_definition(item.name, item.description, item.priority) for item in kind.columns]
+    name = _definition("Name", NAME_DESCRIPTION) | {"format": "name"}
+    return [name, *own, _definition("Age", AGE_DESCRIPTION)]
+
+
+def _definition(name: str, description: str, priority: int = 0) -> Object:
+    return {
+        "name": name,
+        "type": "string",
+        "format": "",
+        "description": description,
+        "priority": priority,
+    }
+
+
+def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
+    """One object as a row."""
+    metadata = obj["metadata"]
+    cells = [
+        metadata["name"],
+        *(item.read(obj) for item in kind.columns),
+        times.age(metadata.get("creationTimestamp"), now),
+    ]
+    result: Object = {"cells": cells}
+    if include == "Object":
+        result["object"] = obj
+    elif include != "None":
+        result["object"] = partial(obj)
+    return result
+
+
+def partial(obj: Object) -> Object:
+    """The ``PartialObjectMetadata`` of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": obj["metadata"],
+    }
