@@ -1,0 +1,39 @@
+"""
+A runtime that remembers what it was asked, and answers as told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from zope.interface import implementer
+
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.methods import METHODS
+
+
+@implementer(IMachineRuntime)
+class ScriptedRuntime:
+    """Each method calls ``answers[name](request, **facts)``, or answers an empty message."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any, dict[str, str]]] = []
+        self.answers: dict[str, Callable[..., Any]] = {}
+
+    def _answer(self, name: str, request: Any, **facts: str) -> Deferred[Any]:
+        self.calls.append((name, request, facts))
+        response = next(one.response for one in METHODS.values() if one.attribute == name)
+        return maybeDeferred(self.answers.get(name, lambda *_, **__: response()), request, **facts)
+
+
+def _method(name: str) -> Callable[..., Deferred[Any]]:
+    def call(self: ScriptedRuntime, request: Any, **facts: str) -> Deferred[Any]:
+        return self._answer(name, request, **facts)
+
+    return call
+
+
+for _one in METHODS.values():
+    setattr(ScriptedRuntime, _one.attribute, _method(_one.attribute))

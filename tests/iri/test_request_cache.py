@@ -1,0 +1,193 @@
+"""
+Tests for :mod:`twisted_exec.iri.request_cache`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import NotFound, TooManyRequests
+from twisted_exec.iri.request_cache import Grant, RequestCache
+
+ANN = Grant("m1", machine_uid="u1", user="ann", session="s1")
+
+
+class TokenTests(SynchronousTestCase):
+    """Tests for the life of one token."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cache = RequestCache(self.clock, ttl_seconds=60, limit=8, user_limit=4)
+
+    def test_token(self) -> None:
+        """A token has 256 random bits, fits in a URL, and is not kept as it is."""
+        tokens = {self.cache.insert(ANN) for _ in range(4)}
+        self.assertEqual(len(tokens), 4)
+        for token in tokens:
+            self.assertRegex(token, r"^[A-Za-z0-9_-]{43}$")
+            self.assertNotIn(token, repr(vars(self.cache)))
+
+    def test_single_use(self) -> None:
+        """After a complete upgrade the token is unknown."""
+        token = self.cache.insert(ANN)
+        reservation = self.cache.reserve(token)
+        self.assertEqual(reservation.grant, ANN)
+        reservation.commit(lambda *_: None)
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token)
+        self.assertEqual(len(self.cache), 0)
+
+    def test_concurrent_use(self) -> None:
+        """While one upgrade holds the token a second gets nothing."""
+        token = self.cache.insert(ANN)
+        self.cache.reserve(token)
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token)
+
+    def test_release(self) -> None:
+        """A failed upgrade does not burn the token, and repeated endings do no harm."""
+        token = self.cache.insert(ANN)
+        reservation = self.cache.reserve(token)
+        reservation.release()
+        reservation.release()
+        self.assertEqual(len(self.cache), 1)
+        self.cache.reserve(token).commit(lambda *_: None)
+
+    def test_expired(self) -> None:
+        """A token that waited for its whole life is unknown, one second earlier it is good."""
+        token = self.cache.insert(ANN)
+        self.clock.advance(59)
+        self.cache.reserve(token).release()
+        self.clock.advance(1)
+        with self.assertRaises(NotFound) as caught:
+            self.cache.reserve(token)
+        self.assertEqual(str(caught.exception), "unknown exec token: used, expired or mistyped")
+
+    def test_released_after_expiry(self) -> None:
+        """Giving a token back does not make it live longer."""
+        token = self.cache.insert(ANN)
+        reservation = self.cache.reserve(token)
+        self.clock.advance(61)
+        reservation.release()
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token)
+        self.assertEqual(len(self.cache), 0)
+
+    def test_expiry_order_survives_release(self) -> None:
+        """An old token that was given back last still expires first."""
+        old = self.cache.insert(ANN)
+        reservation = self.cache.reserve(old)
+        self.clock.advance(30)
+        young = self.cache.insert(ANN)
+        reservation.release()
+        self.clock.advance(30)
+        self.assertEqual(len(self.cache), 1)
+        self.cache.reserve(young)
+
+    def test_mistyped(self) -> None:
+        """Unknown tokens of any length and alphabet are merely unknown."""
+        self.cache.insert(ANN)
+        for token in ("", "x", "é" * 500, "\ud800"):
+            with self.assertRaises(NotFound):
+                self.cache.reserve(token)
+
+    def test_bound(self) -> None:
+        """A token is of no use to another user or for another machine, and stays good."""
+        token = self.cache.insert(ANN)
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token, user="bob")
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token, user="ann", machine_uid="u2")
+        self.cache.reserve(token, user="ann", machine_uid="u1")
+
+    def test_forget_machine(self) -> None:
+        """Tokens of a deleted machine are void."""
+        token = self.cache.insert(ANN)
+        other = self.cache.insert(Grant("m2"))
+        self.cache.forget_machine("m1")
+        with self.assertRaises(NotFound):
+            self.cache.reserve(token)
+        self.cache.reserve(other)
+
+
+class LimitTests(SynchronousTestCase):
+    """Tests for how many tokens may be outstanding."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cache = RequestCache(self.clock, ttl_seconds=60, limit=5, user_limit=2)
+
+    def test_full(self) -> None:
+        """A full cache says after how many seconds the oldest token is gone."""
+        for name in "abcde":
+            self.cache.insert(Grant("m", user=name))
+        self.clock.advance(20.5)
+        with self.assertRaises(TooManyRequests) as caught:
+            self.cache.insert(Grant("m", user="f"))
+        self.assertEqual(caught.exception.retry_after_seconds, 40)
+        self.clock.advance(40)
+        self.cache.insert(Grant("m", user="f"))
+
+    def test_greedy_user(self) -> None:
+        """One user at their limit does not keep others out."""
+        for _ in range(2):
+            self.cache.insert(Grant("m", user="greedy"))
+        with self.assertRaises(TooManyRequests) as caught:
+            self.cache.insert(Grant("m", user="greedy"))
+        self.assertEqual(caught.exception.retry_after_seconds, 60)
+        self.cache.insert(Grant("m", user="modest"))
+
+    def test_use_frees(self) -> None:
+        """An opened console counts no more; a reserved token does."""
+        token = self.cache.insert(Grant("m", user="ann"))
+        self.cache.insert(Grant("m", user="ann"))
+        reservation = self.cache.reserve(token)
+        with self.assertRaises(TooManyRequests):
+            self.cache.insert(Grant("m", user="ann"))
+        reservation.commit(lambda *_: None)
+        self.cache.insert(Grant("m", user="ann"))
+
+    def test_nothing_left(self) -> None:
+        """Tokens that came and went leave nothing behind."""
+        for _ in range(1000):
+            reservation = self.cache.reserve(self.cache.insert(ANN))
+            reservation.commit(lambda *_: None)
+            reservation.ended()
+        for _ in range(2):
+            self.cache.insert(ANN)
+        self.clock.advance(61)
+        self.assertEqual(len(self.cache), 0)
+        for held in ("_waiting", "_reserved", "_live", "_held"):
+            self.assertEqual(len(getattr(self.cache, held)), 0)
+
+
+class EndTests(SynchronousTestCase):
+    """Tests for ending a stream by its token."""
+
+    def setUp(self) -> None:
+        self.cache = RequestCache(Clock())
+        self.ended: list[tuple[str, str]] = []
+        self.token = self.cache.insert(ANN)
+
+    def test_live(self) -> None:
+        """The token of a live stream ends it, for the same user only."""
+        reservation = self.cache.reserve(self.token)
+        reservation.commit(lambda *told: self.ended.append(told))
+        with self.assertRaises(NotFound):
+            self.cache.end(self.token, "Revoked", "why", user="bob")
+        self.cache.end(self.token, "Revoked", "why", user="ann")
+        self.assertEqual(self.ended, [("Revoked", "why")])
+
+    def test_not_live(self) -> None:
+        """There is nothing to end before the stream began and after it ended."""
+        with self.assertRaises(NotFound):
+            self.cache.end(self.token, "r", "m")
+        reservation = self.cache.reserve(self.token)
+        with self.assertRaises(NotFound):
+            self.cache.end(self.token, "r", "m")
+        reservation.commit(lambda *told: self.ended.append(told))
+        reservation.ended()
+        with self.assertRaises(NotFound):
+            self.cache.end(self.token, "r", "m")
+        self.assertEqual(self.ended, [])

@@ -1,0 +1,331 @@
+"""
+Tests for :mod:`twisted_exec.iri.client` and :mod:`twisted_exec.iri.server`, over real sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from typing import Any
+
+import grpc
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.api import status as api
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.gate import Gate
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.iri.target import TargetError
+
+from .doubles import ScriptedRuntime
+
+
+class RPCCase(TestCase):
+    """A server on a UNIX socket in a directory of its own."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.path = os.path.join(self.directory, "iri.sock")
+        self.target = f"unix://{self.path}"
+        self.runtime = ScriptedRuntime()
+
+    def serve(self, **options: Any) -> IRIServer:
+        server = IRIServer(self.runtime, self.target, reactor, **options)
+        server.startService()
+        self.addCleanup(lambda: server.stopService() if server.running else None)
+        return server
+
+    def connect(self, **options: Any) -> IRIClient:
+        client = IRIClient(self.target, reactor, **options)
+        self.addCleanup(client.stopService)
+        return client
+
+    async def refusal(self, call: Deferred[Any]) -> api.APIError:
+        """The error a call fails with."""
+        try:
+            answer = await call
+        except api.APIError as error:
+            return error
+        self.fail(f"the call answered {answer!r}")
+
+
+class CallTests(RPCCase):
+    """What a call carries, there and back."""
+
+    async def test_every_method(self) -> None:
+        """Every method of the runtime can be called."""
+        self.serve()
+        client = self.connect()
+        await client.version(pb.VersionRequest())
+        await client.list_events(pb.ListEventsRequest())
+        await client.list_machines(pb.ListMachinesRequest())
+        await client.create_machine(pb.CreateMachineRequest())
+        await client.delete_machine(pb.DeleteMachineRequest())
+        await client.update_machine_annotations(pb.UpdateMachineAnnotationsRequest())
+        await client.update_machine_power(pb.UpdateMachinePowerRequest())
+        await client.attach_volume(pb.AttachVolumeRequest())
+        await client.detach_volume(pb.DetachVolumeRequest())
+        await client.update_volume(pb.UpdateVolumeRequest())
+        await client.attach_network_interface(pb.AttachNetworkInterfaceRequest())
+        await client.detach_network_interface(pb.DetachNetworkInterfaceRequest())
+        await client.status(pb.StatusRequest())
+        await client.exec(pb.ExecRequest())
+        self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 14)
+
+    async def test_messages(self) -> None:
+        """Requests and answers arrive as they were sent."""
+        machine = pb.Machine(spec=pb.MachineSpec(ignition_data=bytes(range(256)) * 4096))
+        machine.metadata.labels["a"] = "b"
+        self.runtime.answers["list_machines"] = lambda _: pb.ListMachinesResponse(
+            machines=[machine]
+        )
+        self.serve()
+        request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector={"x": "ü"}))
+        answer = await self.connect().list_machines(request)
+        self.assertEqual(list(answer.machines), [machine])
+        self.assertEqual(self.runtime.calls[0][1], request)
+
+    async def test_exec_facts(self) -> None:
+        """Exec brings for whom it is, in any alphabet; what is not told is empty."""
+        self.serve()
+        client = self.connect()
+        await client.exec(pb.ExecRequest(machine_id="m"), user="Zoë\n", session="s")
+        self.assertEqual(
+            self.runtime.calls[0][2], {"user": "Zoë\n", "machine_uid": "", "session": "s"}
+        )
+
+    async def test_errors(self) -> None:
+        """Errors keep their kind, message and Retry-After."""
+        self.serve()
+        client = self.connect()
+        for error in (
+            api.NotFound("machines", "m", message='no machine "ü"'),
+            api.AlreadyExists("machines", "m"),
+            api.Conflict("busy"),
+            api.BadRequest("bad"),
+            api.Forbidden("no"),
+            api.TooManyRequests("full", 7),
+            api.NotImplementedByBackend("volumes are not offered"),
+        ):
+
+            def refuse(_: Any, error: api.APIError = error) -> None:
+                raise error
+
+            self.runtime.answers["version"] = refuse
+            found = await self.refusal(client.version(pb.VersionRequest()))
+            self.assertEqual(
+                (found.code, found.reason, found.message, found.retry_after_seconds),
+                (error.code, error.reason, error.message, error.retry_after_seconds),
+            )
+
+    async def test_bug(self) -> None:
+        """A fault in the runtime is logged there and tells the client nothing."""
+        self.runtime.answers["version"] = lambda _: 1 // 0
+        self.serve()
+        found = await self.refusal(self.connect().version(pb.VersionRequest()))
+        self.assertEqual(
+            (found.code, found.message), (500, "internal error of the machine runtime")
+        )
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_nonsense(self) -> None:
+        """Bytes that are no message are a bad request, not a traceback."""
+        self.serve()
+
+        def send() -> tuple[Any, str]:
+            with grpc.insecure_channel(self.target) as channel:
+                call = channel.unary_unary("/machine.v1alpha1.MachineRuntime/Exec")
+                try:
+                    call(b"\xff\xff\xff", timeout=10)
+                except grpc.RpcError as error:
+                    return error.code(), error.details()
+            return None, ""
+
+        found = await deferToThread(send)
+        self.assertEqual(found, (grpc.StatusCode.INVALID_ARGUMENT, "not a ExecRequest"))
+
+    async def test_many(self) -> None:
+        """More calls at once than the server has threads are all answered."""
+        self.serve()
+        client = self.connect()
+        calls = [client.version(pb.VersionRequest()) for _ in range(200)]
+        self.assertEqual(len(await gatherResults(calls)), 200)
+
+
+class TimeTests(RPCCase):
+    """Nothing waits for ever, and what was lost is found again."""
+
+    async def test_deadline(self) -> None:
+        """A runtime that does not answer is a gateway timeout."""
+        waiting: Deferred[pb.VersionResponse] = Deferred()
+        self.runtime.answers["version"] = lambda _: waiting
+        self.serve()
+        client = self.connect(timeout_seconds=0.3)
+        found = await self.refusal(client.version(pb.VersionRequest()))
+        self.assertEqual(found.code, 504)
+        waiting.callback(pb.VersionResponse())
+
+    async def test_cancelled(self) -> None:
+        """A call that nobody wants any more ends at once."""
+        reached: Deferred[None] = Deferred()
+        waiting: Deferred[pb.VersionResponse] = Deferred()
+
+        def answer(_: Any) -> Deferred[pb.VersionResponse]:
+            reached.callback(None)
+            return waiting
+
+        self.runtime.answers["version"] = answer
+        self.serve()
+        call = self.connect().version(pb.VersionRequest())
+        await reached
+        call.cancel()
+        with self.assertRaises(CancelledError):
+            await call
+        waiting.callback(pb.VersionResponse())
+
+    async def test_nobody_there(self) -> None:
+        """Without a runtime a call fails at once, and does not show the address to users."""
+        found = await self.refusal(self.connect().version(pb.VersionRequest()))
+        self.assertEqual(found.code, 503)
+        self.assertNotIn(self.path, found.message)
+
+    async def test_restart(self) -> None:
+        """A client goes on after the server was away, without being told."""
+        client = self.connect()
+        for _ in range(3):
+            server = self.serve()
+            await client.version(pb.VersionRequest())
+            await server.stopService()
+            found = await self.refusal(client.version(pb.VersionRequest()))
+            self.assertEqual(found.code, 503)
+
+    async def test_silent_peer(self) -> None:
+        """A connection that swallows calls is given up for a new one."""
+        waiting: list[Deferred[pb.VersionResponse]] = []
+
+        def swallow(_: Any) -> Deferred[pb.VersionResponse]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        self.runtime.answers["version"] = swallow
+        self.serve()
+        client = self.connect(timeout_seconds=0.3)
+        for _ in range(2):
+            await self.refusal(client.version(pb.VersionRequest()))
+        stuck = client._link
+        del self.runtime.answers["version"]
+        await client.version(pb.VersionRequest())
+        self.assertIsNot(client._link, stuck)
+        for one in waiting:
+            one.callback(pb.VersionResponse())
+
+    async def test_stop_frees(self) -> None:
+        """A stopped server leaves no file behind."""
+        server = self.serve()
+        client = self.connect()
+        await client.version(pb.VersionRequest())
+        await server.stopService()
+        self.assertEqual(os.listdir(self.directory), [])
+
+
+class SocketTests(RPCCase):
+    """Who may use the UNIX socket."""
+
+    async def test_private(self) -> None:
+        """The socket and grpcio's own behind it are this user's alone."""
+        self.serve()
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(self.path + ".d").st_mode & 0o777, 0o700)
+
+    def test_makes_directory(self) -> None:
+        """A missing directory is made, for this user alone."""
+        self.target = f"unix://{self.directory}/new/iri.sock"
+        self.serve()
+        self.assertEqual(os.stat(f"{self.directory}/new").st_mode & 0o777, 0o700)
+
+    def test_open_directory(self) -> None:
+        """A directory that others may enter is refused, and the message says what to do."""
+        with open(os.path.join(self.directory, "planted"), "w"):
+            os.chmod(self.directory, 0o755)
+        with self.assertRaises(TargetError) as caught:
+            self.serve()
+        self.assertIn("chmod 700", str(caught.exception))
+
+    def test_in_use(self) -> None:
+        """A second server at the same place is refused and harms nothing."""
+        self.serve()
+        with self.assertRaises(TargetError) as caught:
+            IRIServer(self.runtime, self.target, reactor).startService()
+        self.assertEqual(str(caught.exception), f"{self.path} is in use by another process")
+        self.assertTrue(os.path.exists(self.path + ".d"))
+
+    async def test_stale(self) -> None:
+        """What a killed server left behind is cleared away."""
+        for path in (self.path, self.path + ".d/s"):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(path)
+        self.serve()
+        await self.connect().version(pb.VersionRequest())
+
+    def test_not_a_socket(self) -> None:
+        """A file in the way is nobody's to remove."""
+        with open(self.path, "w"):
+            pass
+        with self.assertRaises(TargetError):
+            self.serve()
+
+    async def test_stranger(self) -> None:
+        """A user who is not named gets no answer; the server asks the kernel who it is."""
+        server = self.serve()
+        _, gate = server._gate or self.fail("no gate")
+        assert isinstance(gate, Gate)
+        gate._allowed = frozenset({os.getuid() + 1})
+        found = await self.refusal(self.connect().version(pb.VersionRequest()))
+        self.assertEqual(found.code, 503)
+        self.assertEqual(self.runtime.calls, [])
+
+    async def test_named_user(self) -> None:
+        """With a named user the socket opens to all and the kernel's word decides."""
+        os.chmod(self.directory, 0o711)
+        self.serve(allowed_uids=[os.getuid() + 1])
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o666)
+        await self.connect().version(pb.VersionRequest())
+
+    async def test_client_checks_owner(self) -> None:
+        """A client does not talk to a socket in a directory that anybody may write."""
+        self.serve()
+        os.chmod(self.directory, 0o777)
+        found = await self.refusal(self.connect().version(pb.VersionRequest()))
+        self.assertEqual(found.code, 503)
+        self.assertEqual(self.runtime.calls, [])
+
+    async def test_leaves_nothing(self) -> None:
+        """Clients that come and go leave no descriptor behind."""
+        server = self.serve()
+        client = self.connect()
+        await client.version(pb.VersionRequest())
+        await maybeDeferred(client.stopService)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            await client.version(pb.VersionRequest())
+            await maybeDeferred(client.stopService)
+        _, gate = server._gate or self.fail("no gate")
+        while gate.open:
+            await _turn()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 2)
+
+
+def _turn() -> Deferred[None]:
+    turned: Deferred[None] = Deferred()
+    reactor.callLater(0.01, turned.callback, None)  # type: ignore[attr-defined]
+    return turned

@@ -1,0 +1,111 @@
+"""
+Tests for :mod:`twisted_exec.iri.target`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.iri.target import MutualTLS, Target, TargetError, check_socket, parse_target
+
+
+class ParseTests(SynchronousTestCase):
+    """Tests for :func:`parse_target`."""
+
+    def test_forms(self) -> None:
+        """Both forms are read, and written as gRPC reads them."""
+        for text, target in (
+            ("unix:///run/iri.sock", Target(path="/run/iri.sock")),
+            ("dns:///host.example:8443", Target(host="host.example", port=8443)),
+            ("dns:///[::1]:0", Target(host="::1", port=0)),
+        ):
+            self.assertEqual(parse_target(text), target)
+            self.assertEqual(str(target), text)
+        self.assertEqual(parse_target("unix:/run/iri.sock"), Target(path="/run/iri.sock"))
+
+    def test_refused(self) -> None:
+        """Anything else is refused in one line that shows it."""
+        for text in (
+            "",
+            "unix:",
+            "unix://run/iri.sock",
+            "unix-abstract:x",
+            "dns:///host",
+            "dns:///:8443",
+            "dns:///host:99999",
+            "dns:///host:http",
+            "tcp:8443",
+            "unix:///" + "x" * 107,
+        ):
+            with self.assertRaises(TargetError) as caught:
+                parse_target(text)
+            self.assertIn(repr(text), str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+
+
+class SocketTests(SynchronousTestCase):
+    """Tests for :func:`check_socket`."""
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.path = os.path.join(self.directory, "s")
+
+    def listen(self) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(self.path)
+
+    def test_own(self) -> None:
+        """A socket of this user in a private directory is used."""
+        self.listen()
+        check_socket(self.path, {os.getuid()})
+
+    def test_missing(self) -> None:
+        """Nobody listening is not a question of trust."""
+        with self.assertRaises(FileNotFoundError):
+            check_socket(self.path, {os.getuid()})
+
+    def test_no_socket(self) -> None:
+        """A file, or a link to a socket elsewhere, is refused."""
+        with open(self.path, "w"):
+            pass
+        with self.assertRaises(TargetError):
+            check_socket(self.path, {os.getuid()})
+
+    def test_shared_directory(self) -> None:
+        """Where others may write they can exchange the socket, also in a sticky directory."""
+        self.listen()
+        os.chmod(self.directory, 0o1777)
+        with self.assertRaises(TargetError) as caught:
+            check_socket(self.path, {os.getuid()})
+        self.assertIn("can be written by other users", str(caught.exception))
+
+    def test_stranger(self) -> None:
+        """A socket of somebody who is neither root nor named is refused."""
+        self.listen()
+        os.lchown(self.path, 12345, -1)
+        with self.assertRaises(TargetError) as caught:
+            check_socket(self.path, {os.getuid()})
+        self.assertIn("belongs to user 12345", str(caught.exception))
+        check_socket(self.path, {os.getuid(), 12345})
+
+    if os.getuid() != 0:
+        del test_stranger  # only root can give a file away; the directory's test needs no root
+
+
+class FilesTests(SynchronousTestCase):
+    """Tests for :class:`MutualTLS`."""
+
+    def test_missing(self) -> None:
+        """A file that is not there is named."""
+        with self.assertRaises(TargetError) as caught:
+            MutualTLS("/nonexistent/ca.crt", "/c", "/k").read()
+        self.assertEqual(
+            str(caught.exception), "cannot read /nonexistent/ca.crt: No such file or directory"
+        )

@@ -1,0 +1,215 @@
+"""
+Exec tokens: who may open which console once, soon.
+
+An Exec call answers a URL; the token in it is all that the stream server asks for,
+so it is 256 random bits, lives shortly, works once, and is kept only as its
+SHA-256.  A token is *reserved* when an upgrade request comes, and used up when that upgrade is
+complete; a probe or a failed negotiation gives it back.  After use it still
+names its live stream, so that the one who opened it can have it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api.status import NotFound, TooManyRequests
+
+_TOKEN_BYTES = 32
+_LONGEST_TOKEN = 128
+
+
+@dataclass(frozen=True)
+class Grant:
+    """
+    What a token allows.
+
+    :param machine_id: the runtime's id of the machine.
+    :param machine_uid: of the API object, or empty when nobody told.
+    :param user: for whom, or empty when nobody told.
+    :param session: the id under which every hop audits, or empty.
+    """
+
+    machine_id: str
+    machine_uid: str = ""
+    user: str = ""
+    session: str = ""
+
+
+class Reservation:
+    """One upgrade's hold on a token: call :meth:`commit` or :meth:`release`, once."""
+
+    def __init__(self, cache: RequestCache, digest: bytes, expires: float, grant: Grant) -> None:
+        self.grant = grant
+        self._cache = cache
+        self._digest = digest
+        self._expires = expires
+
+    def commit(self, end: Callable[[str, str], None]) -> None:
+        """
+        The upgrade is complete: the token is used up.
+
+        :param end: ends the stream, called with reason and message by
+            :meth:`RequestCache.end`.
+        """
+        self._cache._commit(self._digest, self.grant, end)
+
+    def release(self) -> None:
+        """The upgrade failed: the token is good again until it expires."""
+        self._cache._release(self._digest, self._expires, self.grant)
+
+    def ended(self) -> None:
+        """The stream is over; call it after :meth:`commit`."""
+        self._cache._ended(self._digest)
+
+
+class RequestCache:
+    """
+    Tokens that are outstanding, and the streams that were opened with one.
+
+    :param ttl_seconds: from :meth:`insert` until a token expires.
+    :param limit: outstanding tokens, reserved ones included.
+    :param user_limit: outstanding tokens of one named user, so that one cannot
+        lock out the others.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        ttl_seconds: float = 60.0,
+        limit: int = 1000,
+        user_limit: int | None = None,
+    ) -> None:
+        self._clock = clock
+        self._ttl_seconds = ttl_seconds
+        self._limit = limit
+        self._user_limit = max(1, limit // 4) if user_limit is None else user_limit
+        # Insertion order is order of expiry: every token lives equally long.
+        self._waiting: dict[bytes, tuple[float, Grant]] = {}
+        self._reserved: dict[bytes, Grant] = {}
+        self._live: dict[bytes, tuple[Grant, Callable[[str, str], None]]] = {}
+        self._held: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Tokens outstanding, reserved ones included, streams not."""
+        self._expire()
+        return len(self._waiting) + len(self._reserved)
+
+    def insert(self, grant: Grant) -> str:
+        """
+        Make a token.
+
+        :return: URL-safe, 43 characters.
+        :raises TooManyRequests: too many are outstanding, in all or for this user.
+        """
+        outstanding = len(self)
+        if outstanding >= self._limit:
+            raise TooManyRequests(
+                f"{outstanding} consoles are waiting to be opened on this runtime, its limit",
+                retry_after_seconds=self._until_free(lambda _: True),
+            )
+        if grant.user and self._held[grant.user] >= self._user_limit:
+            raise TooManyRequests(
+                f"{self._held[grant.user]} consoles of {grant.user!r} are waiting to be opened",
+                retry_after_seconds=self._until_free(lambda other: other.user == grant.user),
+            )
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._waiting[_digest(token)] = self._clock.seconds() + self._ttl_seconds, grant
+        self._held[grant.user] += 1
+        return token
+
+    def reserve(self, token: str, *, user: str = "", machine_uid: str = "") -> Reservation:
+        """
+        Take hold of a token for one upgrade.
+
+        :param user: who the request says it is for; empty when it does not say.
+        :param machine_uid: likewise.
+        :raises NotFound: unknown, expired, used, reserved, or made for another user or machine.
+        """
+        self._expire()
+        digest = _digest(token)
+        expires, grant = self._waiting.get(digest, (0.0, None))
+        if grant is None or not _agrees(grant, user, machine_uid):
+            raise _unknown()
+        del self._waiting[digest]
+        self._reserved[digest] = grant
+        return Reservation(self, digest, expires, grant)
+
+    def end(
+        self, token: str, reason: str, message: str, *, user: str = "", machine_uid: str = ""
+    ) -> None:
+        """
+        End the live stream that was opened with a token.
+
+        :raises NotFound: there is none.
+        """
+        grant, end = self._live.get(_digest(token), (None, None))
+        if grant is None or end is None or not _agrees(grant, user, machine_uid):
+            raise _unknown()
+        end(reason, message)
+
+    def forget_machine(self, machine_id: str) -> None:
+        """Void the outstanding tokens of a machine that is gone."""
+        for digest, (_, grant) in list(self._waiting.items()):
+            if grant.machine_id == machine_id:
+                del self._waiting[digest]
+                self._let_go(grant)
+
+    def _commit(self, digest: bytes, grant: Grant, end: Callable[[str, str], None]) -> None:
+        if self._reserved.pop(digest, None) is not None:
+            self._let_go(grant)
+            self._live[digest] = grant, end
+
+    def _release(self, digest: bytes, expires: float, grant: Grant) -> None:
+        if self._reserved.pop(digest, None) is None:
+            return
+        self._waiting[digest] = expires, grant
+        self._waiting = dict(sorted(self._waiting.items(), key=lambda item: item[1][0]))
+
+    def _ended(self, digest: bytes) -> None:
+        self._live.pop(digest, None)
+
+    def _expire(self) -> None:
+        now = self._clock.seconds()
+        while self._waiting:
+            digest, (expires, grant) = next(iter(self._waiting.items()))
+            if expires > now:
+                return
+            del self._waiting[digest]
+            self._let_go(grant)
+
+    def _let_go(self, grant: Grant) -> None:
+        self._held[grant.user] -= 1
+        if not self._held[grant.user]:
+            del self._held[grant.user]
+
+    def _until_free(self, counts: Callable[[Grant], bool]) -> int:
+        """Whole seconds until the first token that counts expires, at least 1."""
+        for expires, grant in self._waiting.values():
+            if counts(grant):
+                return max(1, math.ceil(expires - self._clock.seconds()))
+        return 1
+
+
+def _digest(token: str) -> bytes:
+    # Looking up a digest takes a time that says nothing about the token.
+    return hashlib.sha256(token[:_LONGEST_TOKEN].encode("utf-8", "replace")).digest()
+
+
+def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
+    """What a request tells and what the token was made for do not contradict each other."""
+    return _same(grant.user, user) and _same(grant.machine_uid, machine_uid)
+
+
+def _same(granted: str, told: str) -> bool:
+    return not granted or not told or granted == told
+
+
+def _unknown() -> NotFound:
+    return NotFound("exec", "", message="unknown exec token: used, expired or mistyped")

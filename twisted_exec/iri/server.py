@@ -1,0 +1,257 @@
+"""
+An ``IMachineRuntime`` served by gRPC.
+
+grpcio answers calls in its own threads.  Each thread hands its call to the
+reactor (:meth:`callFromThread`), waits for the outcome, and answers; the runtime itself only
+ever runs in the reactor's thread.  A call whose client has gone stops waiting, and what
+it began is finished: every change is idempotent, so the client asks again.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Collection
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, BadRequest, Forbidden, InternalError
+
+from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
+from .interfaces import IMachineRuntime
+from .methods import METHODS, SERVICE, Method, exec_facts, to_grpc
+from .target import MutualTLS, Target, TargetError, parse_target
+
+_THREADS = 32
+_CONCURRENT_CALLS = 512
+_LONGEST_CALL_SECONDS = 60.0
+_MAX_MESSAGE_BYTES = 4 << 20
+_GRACE_SECONDS = 2.0
+
+
+class IRIServer(Service):
+    """
+    Serves a runtime at a gRPC target.
+
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :param target: as :func:`~twisted_exec.iri.target.parse_target` reads it; TCP
+        port 0 listens on any free port, told by :attr:`target` afterwards.
+    :param reactor: the runtime's.
+    :param tls: for TCP targets, required there.
+    :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
+    :raises TargetError: the target cannot be used as given.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        runtime: object,
+        target: str | Target,
+        reactor: Any,
+        *,
+        tls: MutualTLS | None = None,
+        allowed_uids: Collection[int] = (),
+    ) -> None:
+        self.target = parse_target(target) if isinstance(target, str) else target
+        if not self.target.is_unix and tls is None:
+            raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
+        self._runtime = IMachineRuntime(runtime)
+        self._reactor = reactor
+        self._tls = tls
+        self._allowed = {0, os.getuid(), *allowed_uids}
+        self._shared = bool(set(allowed_uids) - {0, os.getuid()})
+        self._server: Any = None
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._gate: tuple[IListeningPort, Gate] | None = None
+        self._inner_directory = ""
+
+    def startService(self) -> None:
+        """
+        Listen.
+
+        :raises TargetError: the socket or port cannot be listened on.
+        """
+        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, "iri")
+        self._server = grpc.server(
+            self._pool,
+            options=(
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ),
+            maximum_concurrent_rpcs=_CONCURRENT_CALLS,
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+        )
+        try:
+            if self.target.is_unix:
+                self._listen_unix()
+            else:
+                self._listen_tcp()
+        except TargetError:
+            self._server.stop(None)
+            self._pool.shutdown(wait=False)
+            self._remove_inner()
+            raise
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Finish what is under way, for a short while; fires when nothing listens any more."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._drained(self._server.stop(_GRACE_SECONDS))
+        if self._gate is not None:
+            await stop_gate(*self._gate)
+            self._gate = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+        self._remove_inner()
+
+    def _drained(self, event: threading.Event) -> Deferred[None]:
+        fired: Deferred[None] = Deferred()
+
+        def wait() -> None:
+            event.wait(_GRACE_SECONDS + 3)
+            self._reactor.callFromThread(fired.callback, None)
+
+        threading.Thread(target=wait, name="iri-stop", daemon=True).start()
+        return fired
+
+    def _listen_unix(self) -> None:
+        prepare_directory(os.path.dirname(self.target.path), shared=self._shared)
+        # First of all: nothing of another runtime that is alive may be touched.
+        remove_stale(self.target.path)
+        self._inner_directory = f"{self.target.path}.d"
+        inner = parse_target(f"unix://{self._inner_directory}/s").path
+        prepare_directory(self._inner_directory, shared=False)
+        remove_stale(inner)
+        try:
+            self._server.add_insecure_port(f"unix://{inner}")
+        except RuntimeError as error:
+            raise TargetError(f"cannot listen on {inner}: {error}") from None
+        self._server.start()
+        self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
+
+    def _listen_tcp(self) -> None:
+        try:
+            port = self._server.add_secure_port(self.target.address, self._credentials())
+        except RuntimeError:
+            raise TargetError(
+                f"cannot listen on {self.target.address}: the address is in use or not ours"
+            ) from None
+        self.target = Target(host=self.target.host, port=port)
+        self._server.start()
+
+    def _credentials(self) -> Any:
+        assert self._tls is not None
+        tls, stamp = self._tls, self._tls.stamp()
+
+        def configuration() -> Any:
+            ca, certificate, key = tls.read()
+            return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+
+        def current() -> Any:
+            """Called by grpcio for every handshake; ``None`` keeps what it has."""
+            nonlocal stamp
+            found = tls.stamp()
+            if not found or found == stamp:
+                return None
+            try:
+                fresh = configuration()
+            except TargetError:
+                return None
+            stamp = found
+            return fresh
+
+        return grpc.dynamic_ssl_server_credentials(configuration(), current, True)
+
+    def _remove_inner(self) -> None:
+        if self._inner_directory:
+            shutil.rmtree(self._inner_directory, ignore_errors=True)
+            self._inner_directory = ""
+
+    def _handlers(self) -> dict[str, Any]:
+        def handler(method: Method) -> Any:
+            # Requests come as bytes: an exception in a deserializer would be a traceback.
+            return grpc.unary_unary_rpc_method_handler(
+                lambda raw, context: self._answer(method, raw, context),
+                response_serializer=method.response.SerializeToString,
+            )
+
+        return {name: handler(method) for name, method in METHODS.items()}
+
+    def _answer(self, method: Method, raw: bytes, context: Any) -> Message:
+        """One call, in one of grpcio's threads."""
+        outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
+        try:
+            self._check_client(context)
+            request, facts = self._read(method, raw, context)
+            context.add_callback(outcome.cancel)  # the client has gone
+            self._reactor.callFromThread(self._perform, method, request, facts, outcome)
+            remaining = context.time_remaining() or _LONGEST_CALL_SECONDS
+            return outcome.result(min(remaining, _LONGEST_CALL_SECONDS))
+        except APIError as error:
+            code, trailing = to_grpc(error)
+            context.set_trailing_metadata(trailing)
+            context.abort(code, error.message)
+        except (concurrent.futures.CancelledError, TimeoutError):
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call was given up")
+        raise AssertionError("abort always raises")
+
+    def _check_client(self, context: Any) -> None:
+        """:raises Forbidden: the client's certificate has a name that may not call."""
+        if self._tls is None or not self._tls.client_names:
+            return
+        told = context.auth_context().get("x509_common_name", [])
+        if not self._tls.client_names.intersection(
+            name.decode("utf-8", "replace") for name in told
+        ):
+            raise Forbidden("this client certificate may not use the machine runtime")
+
+    def _read(self, method: Method, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
+        """:raises BadRequest: not a message of the method."""
+        try:
+            request = method.request.FromString(raw)
+        except DecodeError:
+            raise BadRequest(f"not a {method.request.DESCRIPTOR.name}") from None
+        facts = exec_facts(context.invocation_metadata()) if method.attribute == "exec" else {}
+        return request, facts
+
+    def _perform(
+        self,
+        method: Method,
+        request: Message,
+        facts: dict[str, str],
+        outcome: concurrent.futures.Future[Message],
+    ) -> None:
+        """One call, in the reactor's thread."""
+        if outcome.cancelled():
+            return
+
+        def succeeded(answer: Message) -> None:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits
+                outcome.set_result(answer)
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, APIError):
+                self._log.failure("call of {path}", failure=failure, path=method.path)
+                error = InternalError("internal error of the machine runtime")
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                outcome.set_exception(error)
+
+        call = maybeDeferred(getattr(self._runtime, method.attribute), request, **facts)
+        call.addCallbacks(succeeded, failed)

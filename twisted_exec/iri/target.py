@@ -1,0 +1,151 @@
+"""
+Where a machine runtime listens: gRPC targets, and the files of mutual TLS.
+
+Two forms are taken, both in gRPC's own notation: ``unix:///absolute/path`` and
+``dns:///host:port``.  The syntax is that of gRPC's ``doc/naming.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+
+_SUN_PATH_BYTES = 107  # struct sockaddr_un, less the closing NUL
+
+
+class TargetError(ValueError):
+    """The target cannot be used; the message is one line that says why."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    One place to listen at or to connect to.
+
+    :param path: of a UNIX socket, absolute; empty for TCP.
+    :param host: name or address, empty for UNIX.
+    :param port: 0 to 65535; 0 is any free port, for listening only.
+    """
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    @property
+    def is_unix(self) -> bool:
+        return bool(self.path)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` with an IPv6 address in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}" if self.is_unix else f"dns:///{self.address}"
+
+
+def parse_target(text: str) -> Target:
+    """
+    Read a gRPC target.
+
+    :raises TargetError: neither of the two forms, or a path too long for a socket.
+    """
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/"):
+            raise TargetError(f"{text!r}: the path of a UNIX socket must be absolute")
+        if len(os.fsencode(path)) > _SUN_PATH_BYTES:
+            raise TargetError(
+                f"{text!r}: the path of a UNIX socket has at most {_SUN_PATH_BYTES} bytes"
+            )
+        return Target(path=path)
+    if text.startswith("dns:///"):
+        host, colon, port = text.removeprefix("dns:///").rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535:
+            return Target(host=host, port=int(port))
+    raise TargetError(f"{text!r} is neither unix:///absolute/path nor dns:///host:port")
+
+
+@dataclass(frozen=True)
+class MutualTLS:
+    """
+    PEM files for TCP: both sides show a certificate of one authority.
+
+    :param ca: the authority that signed the other side's certificate.
+    :param client_names: common names of clients that a server takes; empty
+        takes every client that the authority signed.
+    """
+
+    ca: str
+    certificate: str
+    key: str
+    client_names: frozenset[str] = frozenset()
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """
+        CA, certificate and key as PEM.
+
+        :raises TargetError: a file cannot be read.
+        """
+        contents = []
+        for path in (self.ca, self.certificate, self.key):
+            try:
+                with open(path, "rb") as file:
+                    contents.append(file.read())
+            except OSError as error:
+                raise TargetError(f"cannot read {path}: {error.strerror}") from None
+        return contents[0], contents[1], contents[2]
+
+    def stamp(self) -> tuple[object, ...]:
+        """Changes when a file does; files that are just being replaced count as unchanged."""
+        try:
+            found = [os.stat(path) for path in (self.ca, self.certificate, self.key)]
+        except OSError:
+            return ()
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+
+
+def check_socket(path: str, trusted_uids: Collection[int]) -> None:
+    """
+    Make sure that a UNIX socket is the runtime's and cannot be exchanged by others.
+
+    grpcio connects by itself and shows nobody the peer, so what must hold is that
+    the socket and every directory above it are in trusted hands.
+
+    :param trusted_uids: users that may own it; root always may.
+    :raises TargetError: it is not a socket, or somebody else's, or in a directory that others
+        may write.  :class:`FileNotFoundError` passes: then nobody listens.
+    """
+    trusted = {0, *trusted_uids}
+    found = os.lstat(path)
+    if not stat.S_ISSOCK(found.st_mode):
+        raise TargetError(f"{path} is not a socket")
+    if found.st_uid not in trusted:
+        raise TargetError(f"{path} belongs to user {found.st_uid}, who is not trusted")
+    check_directory(os.path.dirname(path), trusted, sticky=False)
+
+
+def check_directory(path: str, trusted_uids: Collection[int], *, sticky: bool) -> None:
+    """
+    Make sure that only trusted users can change what a path leads to.
+
+    :param sticky: true when ``path`` itself may be writable by all if it is
+        sticky, such as ``/tmp``; directories above it always may.
+    :raises TargetError: it, or one above it, is in other hands.
+    """
+    trusted = {0, *trusted_uids}
+    folder = os.path.realpath(path)
+    while True:
+        found = os.lstat(folder)
+        if found.st_uid not in trusted:
+            raise TargetError(f"{folder} belongs to user {found.st_uid}, who is not trusted")
+        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if shared and not (sticky and found.st_mode & stat.S_ISVTX):
+            raise TargetError(f"{folder} can be written by other users")
+        if folder == "/":
+            return
+        folder, sticky = os.path.dirname(folder), True
