@@ -1,0 +1,265 @@
+"""
+A small certificate authority: P-256 keys, PEM texts, files nobody else can read.
+
+It issues what the programs need and no more: server certificates that name DNS
+names and IP addresses, and client certificates that name a user (common name) and
+groups (organizations), as Kubernetes reads them.  Keys never leave as
+anything but PEM.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import idna
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+
+_CA_LIFE = timedelta(days=3650)
+_LEAF_LIFE = timedelta(days=365)
+_CLOCK_SKEW = timedelta(minutes=5)
+LONGEST_COMMON_NAME = 64
+"""X.520's limit, which cryptography and OpenSSL keep to."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate and its private key, as PEM."""
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+    def write(self, certificate_path: str, key_path: str, *, replace: bool = False) -> None:
+        """
+        Write both files, mode 0600, the key first.
+
+        :raises TLSConfigError: one exists and ``replace`` is false, or cannot be written.
+        """
+        if not replace:
+            for path in (certificate_path, key_path):
+                if os.path.lexists(path):
+                    raise TLSConfigError(f"{path!r} exists already")
+        write_private(key_path, self.key_pem)
+        write_private(certificate_path, self.certificate_pem)
+
+
+class Authority:
+    """One certificate authority, in memory."""
+
+    def __init__(self, certificate: x509.Certificate, key: pem.PrivateKey) -> None:
+        self._certificate, self._key = certificate, key
+
+    @classmethod
+    def create(cls, common_name: str, *, now: datetime | None = None) -> Authority:
+        """A new authority, self-signed, valid for ten years."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _subject(common_name, ())
+        builder = _builder(name, name, key.public_key(), now, _CA_LIFE)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        builder = builder.add_extension(_key_usage(ca=True), True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(identifier, False)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
+        """
+        An authority from its PEM texts.
+
+        :raises TLSConfigError: they cannot be read, do not belong together,
+            or are not a CA's.
+        """
+        certificate = pem.certificates(certificate_pem, "the CA certificate")[0]
+        key = pem.private_key(key_pem, "the CA key")
+        if certificate.public_key() != key.public_key():
+            raise TLSConfigError("the CA key does not belong to the CA certificate")
+        try:
+            basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        except (x509.ExtensionNotFound, ValueError):
+            raise TLSConfigError("the CA certificate is not a CA's") from None
+        if not basic.value.ca:
+            raise TLSConfigError("the CA certificate is not a CA's")
+        return cls(certificate, key)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """What others trust."""
+        return pem.pem_of([self._certificate])
+
+    @property
+    def key_pem(self) -> bytes:
+        """What nobody else may have."""
+        return _key_pem(self._key)
+
+    def issue_server(
+        self,
+        names: Sequence[str],
+        *,
+        common_name: str = "",
+        now: datetime | None = None,
+        life: timedelta = _LEAF_LIFE,
+    ) -> Issued:
+        """
+        A server's certificate.
+
+        :param names: DNS names and IP addresses, one or more.
+        :param common_name: whom else it names, such as a poollet's pool; the
+            first name when empty.
+        :raises TLSConfigError: a name is none, or the common name is too long.
+        """
+        if not names:
+            raise TLSConfigError("a server certificate needs a name: a DNS name or an IP address")
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        subject = _subject(common_name or names[0][:LONGEST_COMMON_NAME], ())
+        return self._issue(
+            subject, ExtendedKeyUsageOID.SERVER_AUTH, now=now, life=life, names=alternatives
+        )
+
+    def issue_client(
+        self,
+        user: str,
+        groups: Sequence[str] = (),
+        *,
+        now: datetime | None = None,
+        life: timedelta = _LEAF_LIFE,
+    ) -> Issued:
+        """
+        A client's certificate: common name ``user``, one organization per group.
+
+        :raises TLSConfigError: the user or a group is empty or longer than 64 characters.
+        """
+        subject = _subject(user, groups)
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        *,
+        now: datetime | None,
+        life: timedelta,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        public = key.public_key()
+        builder = _builder(subject, self._certificate.subject, public, now, life)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        builder = builder.add_extension(_key_usage(ca=False), True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(issuer, False)
+        if names is not None:
+            builder = builder.add_extension(names, False)
+        algorithm = hashes.SHA256() if _wants_hash(self._key) else None
+        certificate = builder.sign(self._key, algorithm)
+        return Issued(pem.pem_of([certificate]), _key_pem(key))
+
+
+def _wants_hash(key: pem.PrivateKey) -> bool:
+    return not type(key).__name__.startswith("Ed")
+
+
+def _key_pem(key: pem.PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime | None,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    start = now or datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _CLOCK_SKEW)
+        .not_valid_after(start + life)
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
+    for text in (common_name, *organizations):
+        if not 1 <= len(text) <= LONGEST_COMMON_NAME:
+            raise TLSConfigError(
+                f"a certificate can name {text!r} only if it has 1 to "
+                f"{LONGEST_COMMON_NAME} characters; it has {len(text)}"
+            )
+    # One set per organization, as Go writes and reads them.
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode("ascii")
+    except idna.IDNAError:
+        ascii_name = ""
+    labels = ascii_name.removeprefix("*.").split(".")
+    if len(ascii_name) > 253 or not all(_is_label(label) for label in labels):
+        raise TLSConfigError(f"{name!r} is no DNS name or IP address")
+    return x509.DNSName(ascii_name)
+
+
+def _is_label(label: str) -> bool:
+    return 0 < len(label) < 64 and label.replace("-", "").replace("_", "").isalnum()
+
+
+def write_private(path: str, content: bytes) -> None:
+    """
+    Write a file of mode 0600 so that a reader sees the old content or all of the new.
+
+    :raises TLSConfigError: it cannot be written.
+    """
+    try:
+        # mkstemp makes it 0600 from the first moment, whatever the umask.
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=os.path.dirname(path) or ".")
+        try:
+            with open(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as problem:
+        why = os.strerror(problem.errno or 0)
+        raise TLSConfigError(f"cannot write {path!r}: {why}") from None

@@ -1,0 +1,302 @@
+"""
+TLS as a client: who the server must be, and who we are.
+
+A server is verified twice: its chain against the given CA by OpenSSL, its name
+(DNS or IP subject alternative names, never the common name) by
+service_identity, both inside the handshake, so that a wrong server gets an
+alert and none of our bytes.  A caller may add a ``check`` of its own on the
+certificate, such as "it names the pool".
+
+Contexts are costly and frozen by use, so all connections of one identity
+share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import idna
+from cryptography import x509
+from OpenSSL import SSL
+from OpenSSL.crypto import X509
+from service_identity import CertificateError
+from service_identity import VerificationError as IdentityError
+from service_identity.cryptography import extract_patterns
+from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTime
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.files import Reloading
+
+Check = Callable[[x509.Certificate], None]
+"""Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""
+
+_CONTEXTS_KEPT = 64
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class ClientTLS:
+    """
+    What a client demands of one server, and shows it.
+
+    :param hostname: DNS name or IP address that the certificate must name.
+    :param ca_pem: certificates to trust; ``None`` means those of the system.
+    :param certificate_pem: our certificate with its intermediates; empty for none.
+    :param key_pem: its private key.
+    :param insecure_skip_verify: believe any certificate.  ``check`` is still asked.
+    :param check: a further look at the server's certificate.
+    :raises TLSConfigError: a PEM text or the hostname cannot be used.
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        *,
+        ca_pem: bytes | None,
+        certificate_pem: bytes = b"",
+        key_pem: bytes = b"",
+        insecure_skip_verify: bool = False,
+        check: Check | None = None,
+        alpn: Sequence[bytes] = (b"http/1.1",),
+    ) -> None:
+        self.hostname = hostname
+        self._identity, self._server_name = _service(hostname)
+        self._insecure, self._check = insecure_skip_verify, check
+        self._context = _shared_context(ca_pem, certificate_pem, key_pem, tuple(alpn))
+
+    def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """One connection's engine; a server that fails verification aborts ``tlsProtocol``."""
+        connection = SSL.Connection(self._context, None)
+        if self._server_name:
+            connection.set_tlsext_host_name(self._server_name)
+        verdict = _Verdict(self, tlsProtocol)
+        connection.set_verify(SSL.VERIFY_PEER, verdict.on_certificate)
+        # OpenSSL asks the verdict for every certificate of a chain.  Should it
+        # ever not, an endpoint finds ``passed`` unset and refuses.
+        tlsProtocol.verdict = verdict  # type: ignore[attr-defined]
+        return connection
+
+    def judge(self, certificate: x509.Certificate) -> None:
+        """
+        Look at the leaf certificate of a chain that OpenSSL accepted.
+
+        :raises VerificationError: it does not name the server, or ``check`` refused.
+        """
+        if not self._insecure:
+            self._verify_name(certificate)
+        if self._check is not None:
+            self._check(certificate)
+
+    def believes(self, ok: int) -> bool:
+        """Whether OpenSSL's word on one certificate suffices to go on."""
+        return bool(ok) or self._insecure
+
+    def _verify_name(self, certificate: x509.Certificate) -> None:
+        try:
+            patterns = extract_patterns(certificate)
+            verify_service_identity(patterns, [self._identity], [])
+        except (IdentityError, CertificateError, ValueError):
+            raise VerificationError(
+                f"the server's certificate is not valid for {self.hostname!r}: "
+                f"it names {_names(certificate)}"
+            ) from None
+
+
+class _Verdict:
+    """OpenSSL's verify callback of one connection."""
+
+    _log = Logger()
+
+    def __init__(self, rules: ClientTLS, protocol: TLSMemoryBIOProtocol) -> None:
+        self._rules = rules
+        self._protocol: TLSMemoryBIOProtocol | None = protocol
+        self.passed = False
+
+    def on_certificate(
+        self, connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
+    ) -> bool:
+        """Called for each certificate of the chain, and for each problem found."""
+        try:
+            if not self._rules.believes(ok):
+                raise VerificationError(_chain_problem(certificate.to_cryptography(), code))
+            if depth == 0:
+                self._rules.judge(certificate.to_cryptography())
+                self.passed = True
+        except VerificationError as refusal:
+            return self._refuse(refusal)
+        except Exception as bug:
+            # An exception that leaves a C callback is lost: refuse, and say so.
+            self._log.failure("while verifying a server's certificate")
+            return self._refuse(VerificationError(f"the certificate cannot be checked: {bug}"))
+        return True
+
+    def _refuse(self, refusal: VerificationError) -> bool:
+        self.passed = False
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.failVerification(Failure(refusal))
+        return False
+
+
+class ClientCredentials:
+    """
+    A client's CA, certificate and key from PEM files that may be replaced.
+
+    Nothing is opened before :meth:`load` or :meth:`to`.
+
+    :param ca: path of the certificates to trust; empty means those of the system.
+    :param certificate: path of our certificate; empty for none.
+    :param key: path of its private key.
+    :raises TLSConfigError: a certificate without a key, or the reverse.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca: str = "",
+        certificate: str = "",
+        key: str = "",
+        insecure_skip_verify: bool = False,
+        clock: IReactorTime,
+    ) -> None:
+        if bool(certificate) != bool(key):
+            given, missing = ("certificate", "key") if certificate else ("key", "certificate")
+            raise TLSConfigError(f"a client {given} is given without its {missing}")
+        self._ca, self._certificate, self._key = ca, certificate, key
+        self._insecure = insecure_skip_verify
+        paths = [path for path in (ca, certificate, key) if path]
+        self._pems = Reloading(paths, self._parse, clock)
+
+    def load(self) -> None:
+        """
+        Read the files now.
+
+        :raises TLSConfigError: they cannot be used.
+        """
+        self._pems.load()
+
+    def to(self, hostname: str, *, check: Check | None = None) -> ClientTLS:
+        """
+        These credentials, towards one server, as the files are now.
+
+        :raises TLSConfigError: the files never made sense, or the hostname is none.
+        """
+        ca_pem, certificate_pem, key_pem = self._pems.get()
+        return ClientTLS(
+            hostname,
+            ca_pem=ca_pem,
+            certificate_pem=certificate_pem,
+            key_pem=key_pem,
+            insecure_skip_verify=self._insecure,
+            check=check,
+        )
+
+    def _parse(self, *contents: bytes) -> tuple[bytes | None, bytes, bytes]:
+        remaining = list(contents)
+        ca_pem = remaining.pop(0) if self._ca else None
+        certificate_pem, key_pem = remaining if self._certificate else (b"", b"")
+        _new_context(
+            ca_pem,
+            certificate_pem,
+            key_pem,
+            (),
+            names=(
+                f"CA {self._ca!r}",
+                f"client certificate {self._certificate!r}",
+                f"client key {self._key!r}",
+            ),
+        )
+        return ca_pem, certificate_pem, key_pem
+
+
+_contexts: OrderedDict[bytes, SSL.Context] = OrderedDict()
+
+
+def _shared_context(
+    ca_pem: bytes | None, certificate_pem: bytes, key_pem: bytes, alpn: tuple[bytes, ...]
+) -> SSL.Context:
+    digest = hashlib.sha256(b"system" if ca_pem is None else b"given")
+    for part in (ca_pem or b"", certificate_pem, key_pem, *alpn):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    name = digest.digest()
+    context = _contexts.get(name)
+    if context is None:
+        context = _contexts[name] = _new_context(ca_pem, certificate_pem, key_pem, alpn)
+        if len(_contexts) > _CONTEXTS_KEPT:
+            _contexts.popitem(last=False)
+    _contexts.move_to_end(name)
+    return context
+
+
+def _new_context(
+    ca_pem: bytes | None,
+    certificate_pem: bytes,
+    key_pem: bytes,
+    alpn: tuple[bytes, ...],
+    names: tuple[str, str, str] = ("the CA", "the client certificate", "the client key"),
+) -> SSL.Context:
+    context = pem.new_context(SSL.TLS_CLIENT_METHOD)
+    if ca_pem is None:
+        context.set_default_verify_paths()
+    else:
+        pem.trust(context.get_cert_store(), ca_pem, names[0])
+    if bool(certificate_pem) != bool(key_pem):
+        raise TLSConfigError("a client certificate and its key go together: one is missing")
+    if certificate_pem:
+        pem.present(context, certificate_pem, key_pem, names[1], names[2])
+    if alpn:
+        context.set_alpn_protos(list(alpn))
+    return context
+
+
+def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
+    """What the certificate must name, and the SNI to send (none for an address)."""
+    name = hostname.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        pass
+    else:
+        return IPAddress_ID(name), b""
+    name = name.removesuffix(".")
+    try:
+        ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode("ascii")
+        return DNS_ID(ascii_name), ascii_name.encode("ascii")
+    except (ValueError, idna.IDNAError):
+        raise TLSConfigError(f"{hostname!r} is no host name or IP address") from None
+
+
+def _names(certificate: x509.Certificate) -> str:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (x509.ExtensionNotFound, ValueError):
+        return "none (no subject alternative name)"
+    told = [repr(str(each.value)) for each in extension.value]
+    return ", ".join(told[:8]) + (" ..." if len(told) > 8 else "")
+
+
+_Codes = SSL.X509VerificationCodes
+_PROBLEMS = {
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT: "its issuer is not known",
+    _Codes.ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "it is not signed by a CA that we trust",
+    _Codes.ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE: "it is not signed by a CA that we trust",
+    _Codes.ERR_DEPTH_ZERO_SELF_SIGNED_CERT: "it is self-signed and not trusted",
+    _Codes.ERR_SELF_SIGNED_CERT_IN_CHAIN: "its CA is not one that we trust",
+    _Codes.ERR_CERT_SIGNATURE_FAILURE: "its signature is wrong (another CA of the same name?)",
+    _Codes.ERR_CERT_NOT_YET_VALID: "it is not valid yet (is the clock right?)",
+    _Codes.ERR_CERT_HAS_EXPIRED: "it has expired",
+    _Codes.ERR_INVALID_PURPOSE: "it is not meant for servers",
+}
+
+
+def _chain_problem(certificate: x509.Certificate, code: int) -> str:
+    why = _PROBLEMS.get(code, f"OpenSSL verification error {code}")
+    return f"the server's certificate {certificate.subject.rfc4514_string()!r} is refused: {why}"

@@ -1,0 +1,282 @@
+"""
+Verified endpoints: where all listening and connecting of the programs happens.
+
+A client endpoint here differs from Twisted's ``wrapClientTLS`` in when it is
+done: ``connect()`` fires when the handshake is over and the peer's certificate
+has been accepted, and it fails with one clear line otherwise.  Until then the
+caller's protocol does not exist, so it cannot send anything to a stranger.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet import error
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import (
+    HostnameEndpoint,
+    TCP4ClientEndpoint,
+    TCP6ClientEndpoint,
+    UNIXClientEndpoint,
+    serverFromString,
+)
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IAddress,
+    IHandshakeListener,
+    IListeningPort,
+    IProtocol,
+    IProtocolFactory,
+    IStreamClientEndpoint,
+    IStreamServerEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.errors import (
+    ConnectTimeout,
+    HandshakeError,
+    TLSConfigError,
+    TLSError,
+)
+from twisted_exec.tls.pem import openssl_reason
+from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.transport import StreamTLSFactory, accept_at_once, connecting_at_once
+from twisted_exec.tls.unix import checked_socket_path
+
+HANDSHAKE_SECONDS = 10.0
+
+
+@implementer(IStreamServerEndpoint)
+class _ServerEndpoint:
+    def __init__(self, reactor: Any, inner: IStreamServerEndpoint, tls: ServerTLS | None) -> None:
+        self._reactor, self._inner, self._tls = reactor, inner, tls
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        """As :meth:`IStreamServerEndpoint.listen`; a missing certificate fails it."""
+        return Deferred.fromCoroutine(self._listen(protocolFactory))
+
+    async def _listen(self, factory: IProtocolFactory) -> IListeningPort:
+        if self._tls is not None:
+            self._tls.load()
+            factory = StreamTLSFactory(
+                self._tls, False, factory, self._reactor, handshake_seconds=HANDSHAKE_SECONDS
+            )
+        port: IListeningPort = await self._inner.listen(factory)
+        accept_at_once(port)
+        return port
+
+
+def server_endpoint(
+    reactor: Any, description: str, tls: ServerTLS | None = None
+) -> IStreamServerEndpoint:
+    """
+    Where to listen.
+
+    Its ``listen()`` fails with :class:`TLSConfigError` when the certificate
+    cannot be loaded and with :class:`twisted.internet.error.CannotListenError`
+    when the address cannot be had.
+
+    :param description: a Twisted endpoint string without TLS, such as
+        ``tcp:6443:interface=127.0.0.1`` or ``unix:/run/exec/sock:mode=600``.
+    :param tls: ``None`` listens in the clear.
+    :raises TLSConfigError: the description is none.
+    """
+    kind = description.partition(":")[0]
+    if kind in ("ssl", "tls"):
+        raise TLSConfigError(
+            f"listening address {description!r}: give a plain endpoint such as "
+            "tcp:6443:interface=127.0.0.1; certificates have options of their own"
+        )
+    try:
+        inner = serverFromString(reactor, description)
+    except (ValueError, TypeError, LookupError) as problem:
+        raise TLSConfigError(
+            f"{description!r} is no listening address such as "
+            f"tcp:6443:interface=127.0.0.1: {problem}"
+        ) from None
+    return _ServerEndpoint(reactor, inner, tls)
+
+
+def client_endpoint(
+    reactor: Any,
+    host: str,
+    port: int,
+    tls: ClientTLS | None,
+    *,
+    timeout_seconds: float = 10.0,
+) -> IStreamClientEndpoint:
+    """
+    Where to connect by TCP.
+
+    :param host: DNS name or IP address to reach; what the certificate must
+        name is the business of ``tls``.
+    :param tls: ``None`` connects in the clear.
+    :param timeout_seconds: for the whole way: resolving, TCP, TLS.
+    :return: its ``connect()`` fires with the protocol once the peer is
+        verified.  It fails with :class:`VerificationError`,
+        :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
+        TCP endpoints fail with.
+    """
+    dialler = connecting_at_once(reactor)
+    bare = host.removeprefix("[").removesuffix("]")
+    inner: Any
+    try:
+        version = ipaddress.ip_address(bare).version
+    except ValueError:
+        inner = HostnameEndpoint(dialler, bare, port, timeout=timeout_seconds)
+    else:
+        kind = TCP4ClientEndpoint if version == 4 else TCP6ClientEndpoint
+        inner = kind(dialler, bare, port, timeout=timeout_seconds)
+    peer = f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
+    return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
+
+
+def unix_client_endpoint(
+    reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float = 10.0
+) -> IStreamClientEndpoint:
+    """
+    Where to connect by UNIX socket.  Fires and fails as :func:`client_endpoint`.
+
+    :raises TLSConfigError: the path is too long for a socket.
+    """
+    checked = checked_socket_path(path)
+    inner = UNIXClientEndpoint(connecting_at_once(reactor), checked, timeout=timeout_seconds)
+    return _ClientEndpoint(reactor, inner, tls, path, timeout_seconds)
+
+
+@implementer(IStreamClientEndpoint)
+class _ClientEndpoint:
+    def __init__(
+        self,
+        reactor: Any,
+        inner: IStreamClientEndpoint,
+        tls: ClientTLS | None,
+        peer: str,
+        timeout_seconds: float,
+    ) -> None:
+        self._reactor, self._inner, self._tls = reactor, inner, tls
+        self._peer, self._timeout_seconds = peer, timeout_seconds
+
+    def __repr__(self) -> str:
+        return f"<{'TLS' if self._tls else 'plain'} endpoint {self._peer}>"
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """As :meth:`IStreamClientEndpoint.connect`, after verification."""
+        way = self._connect if self._tls is None else self._connect_tls
+        attempt = Deferred.fromCoroutine(way(protocolFactory))
+        return attempt.addTimeout(self._timeout_seconds, self._reactor, self._timed_out)
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        try:
+            return await self._inner.connect(factory)
+        except error.TimeoutError:
+            raise self._timeout() from None
+
+    async def _connect_tls(self, factory: IProtocolFactory) -> IProtocol:
+        assert self._tls is not None
+        gates = _Gates(factory, self._peer)
+        wrapped = StreamTLSFactory(self._tls, True, gates, self._reactor)
+        try:
+            protocol = await self._inner.connect(wrapped)
+        except error.TimeoutError:
+            raise self._timeout() from None
+        try:
+            return await gates.opened
+        except BaseException:
+            # Whatever it was, also cancelling: nobody else knows this connection.
+            protocol.abortConnection()  # type: ignore[attr-defined]
+            raise
+
+    def _timed_out(self, result: Any, seconds: float) -> Any:
+        if isinstance(result, Failure):
+            raise self._timeout()
+        return result
+
+    def _timeout(self) -> ConnectTimeout:
+        return ConnectTimeout(
+            f"no answer from {self._peer} within {self._timeout_seconds:g} seconds"
+        )
+
+
+class _Gates(Factory):
+    """Makes one gate; passes the factory's start and stop on."""
+
+    noisy = False
+
+    def __init__(self, factory: IProtocolFactory, peer: str) -> None:
+        self.inner, self.peer = factory, peer
+        self.opened: Deferred[IProtocol] = Deferred()
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        return _Gate(self, addr)
+
+    def doStart(self) -> None:
+        super().doStart()
+        self.inner.doStart()
+
+    def doStop(self) -> None:
+        super().doStop()
+        self.inner.doStop()
+
+
+@implementer(IHandshakeListener)
+class _Gate(Protocol):
+    """Stands where the caller's protocol will stand once the peer is verified."""
+
+    def __init__(self, gates: _Gates, address: Any) -> None:
+        self._gates, self._address = gates, address
+
+    def handshakeCompleted(self) -> None:
+        """Called by the TLS layer, before any application byte."""
+        tls: Any = self.transport
+        opened = self._gates.opened
+        if opened.called:
+            return
+        if not tls.verdict.passed:
+            opened.errback(HandshakeError(f"{self._gates.peer} was not verified"))
+            return
+        try:
+            protocol = self._gates.inner.buildProtocol(self._address)
+            if protocol is None:
+                raise error.NoProtocol()
+        except Exception:
+            opened.errback(Failure())
+            return
+        tls.wrappedProtocol = protocol
+        protocol.makeConnection(tls)
+        opened.callback(protocol)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The connection ended during the handshake."""
+        if not self._gates.opened.called:
+            self._gates.opened.errback(_clear(reason.value, self._gates.peer))
+
+
+_HINTS = {
+    "wrong version number": "it does not speak TLS on this port",
+    "http request": "it does not speak TLS on this port",
+    "packet length too long": "it does not speak TLS on this port",
+    "tlsv1 alert unknown ca": "it does not trust the CA of our certificate",
+    "tlsv13 alert certificate required": "it wants a client certificate",
+    "tlsv1 alert protocol version": "it speaks no TLS version that we do",
+    "unsupported protocol": "it speaks only versions of TLS that are too old",
+}
+
+
+def _clear(problem: BaseException | None, peer: str) -> Exception:
+    """One line for whatever ended a handshake."""
+    if isinstance(problem, TLSError):
+        return type(problem)(f"{peer}: {problem}")
+    if isinstance(problem, SSL.Error):
+        reason = openssl_reason(problem)
+        hint = _HINTS.get(reason)
+        why = f"{hint} ({reason})" if hint else reason
+        return HandshakeError(f"TLS handshake with {peer} failed: {why}")
+    if isinstance(problem, ConnectionDone | ConnectionLost):
+        return HandshakeError(f"{peer} closed the connection during the TLS handshake")
+    return HandshakeError(f"TLS handshake with {peer} failed: {problem}")

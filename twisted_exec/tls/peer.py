@@ -1,0 +1,123 @@
+"""
+Who is at the other end of a TLS connection, and whether a CA vouches for them.
+
+A server records a client's certificate during the handshake without judging
+it (:mod:`twisted_exec.tls.server`); :func:`verify` is the judgement, against
+the one CA that is right for the question asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from OpenSSL import SSL
+from OpenSSL.crypto import X509, X509Store, X509StoreContext, X509StoreContextError
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import VerificationError
+
+_LONGEST_CHAIN = 8
+
+
+@dataclass(frozen=True)
+class PeerCertificate:
+    """
+    What a peer presented.  Its key is proven, nothing else is.
+
+    :param leaf: the peer's own certificate.
+    :param chain: the intermediates that came along, without the leaf.
+    """
+
+    leaf: x509.Certificate
+    chain: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate's DER, lower-case hexadecimal."""
+        return self.leaf.fingerprint(hashes.SHA256()).hex()
+
+    @property
+    def common_name(self) -> str:
+        """The subject's one common name; empty when there is none or more than one."""
+        names = self._subject(NameOID.COMMON_NAME)
+        return names[0] if len(names) == 1 else ""
+
+    @property
+    def organizations(self) -> tuple[str, ...]:
+        """The subject's organizations, in their order."""
+        return self._subject(NameOID.ORGANIZATION_NAME)
+
+    def _subject(self, kind: x509.ObjectIdentifier) -> tuple[str, ...]:
+        found = self.leaf.subject.get_attributes_for_oid(kind)
+        return tuple(each.value for each in found if isinstance(each.value, str))
+
+
+def peer_certificate(transport: object) -> PeerCertificate | None:
+    """
+    The certificate that a connection's peer presented and proved.
+
+    :param transport: a stream transport, TLS or not.
+    :return: ``None`` without TLS, without a certificate, or with one that
+        cannot be read.
+    """
+    handle = getattr(transport, "getHandle", lambda: None)()
+    if not isinstance(handle, SSL.Connection):
+        return None
+    try:
+        leaf = handle.get_peer_certificate(as_cryptography=True)
+        sent = handle.get_peer_cert_chain(as_cryptography=True) or []
+    except ValueError:
+        return None  # OpenSSL is laxer than cryptography's parser
+    if leaf is None:
+        return None
+    return PeerCertificate(leaf, tuple(each for each in sent if each != leaf))
+
+
+def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:
+    """
+    Check that one of some CAs vouches for a *client* certificate.
+
+    The chain is verified by OpenSSL; the leaf must carry the extended key
+    usage ``clientAuth`` (or any) and must not be a CA itself.
+
+    :param ca_pem: the CAs to trust, and no others.
+    :param now: the time to judge by, aware; the present when ``None``.
+    :raises VerificationError: why not.
+    :raises TLSConfigError: ``ca_pem`` holds no certificate.
+    """
+    if len(peer.chain) > _LONGEST_CHAIN:
+        raise VerificationError("the client certificate's chain is too long")
+    _verify_usage(peer.leaf)
+    store = X509Store()
+    pem.trust(store, ca_pem, "the client CA")
+    store.set_time((now or datetime.now(UTC)).astimezone(UTC))
+    chain = [X509.from_cryptography(each) for each in peer.chain]
+    try:
+        X509StoreContext(store, X509.from_cryptography(peer.leaf), chain).verify_certificate()
+    except X509StoreContextError as problem:
+        raise VerificationError(f"the client certificate is refused: {problem}") from None
+
+
+def _verify_usage(leaf: x509.Certificate) -> None:
+    try:
+        extensions = leaf.extensions
+        usages = set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        usages = set()
+    except (ValueError, x509.DuplicateExtension):
+        raise VerificationError("the client certificate's extensions cannot be read") from None
+    if not usages & {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}:
+        raise VerificationError("the client certificate is not meant for clients")
+    if _is_ca(extensions):
+        raise VerificationError("the client certificate is a CA's own")
+
+
+def _is_ca(extensions: x509.Extensions) -> bool:
+    try:
+        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False

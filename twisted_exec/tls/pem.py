@@ -1,0 +1,130 @@
+"""
+PEM texts to certificates, keys and OpenSSL contexts.
+
+Every parser here takes ``what``: how to name the source in an error, such as
+``certificate '/etc/exec/tls.crt'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from OpenSSL import SSL
+from OpenSSL.crypto import X509, X509Store
+from OpenSSL.crypto import Error as CryptoError
+
+from twisted_exec.tls.errors import TLSConfigError
+
+PrivateKey = (
+    rsa.RSAPrivateKey
+    | ec.EllipticCurvePrivateKey
+    | ed25519.Ed25519PrivateKey
+    | ed448.Ed448PrivateKey
+)
+
+# What is left of TLS 1.2 when forward secrecy and authenticated encryption are
+# asked for; TLS 1.3 has nothing else.
+_CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
+    """
+    One or more certificates, in the order of the text.
+
+    :raises TLSConfigError: there is none, or one that cannot be read.
+    """
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as problem:
+        raise TLSConfigError(f"{what} holds no PEM certificate: {_first_line(problem)}") from None
+
+
+def private_key(pem: bytes, what: str) -> PrivateKey:
+    """
+    An unencrypted private key.
+
+    :raises TLSConfigError: it is not one, is encrypted, or of a kind TLS does not know.
+    """
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise TLSConfigError(f"{what} is encrypted: give one without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        # The parser's text could quote the input; say nothing of it.
+        raise TLSConfigError(f"{what} holds no usable PEM private key") from None
+    if not isinstance(key, PrivateKey):
+        raise TLSConfigError(f"{what} is of a kind that TLS cannot use")
+    return key
+
+
+def pem_of(chain: Sequence[x509.Certificate]) -> bytes:
+    """The PEM text of some certificates."""
+    return b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+
+
+def present(
+    context: SSL.Context, chain_pem: bytes, key_pem: bytes, chain_what: str, key_what: str
+) -> None:
+    """
+    Make a context show a certificate, its intermediates, and prove the key.
+
+    :raises TLSConfigError: one cannot be read, or they do not belong together.
+    """
+    leaf, *intermediates = certificates(chain_pem, chain_what)
+    key = private_key(key_pem, key_what)
+    if leaf.public_key() != key.public_key():
+        raise TLSConfigError(
+            f"{key_what} does not belong to {chain_what}: give the pair that was issued together"
+        )
+    try:
+        context.use_certificate(leaf)
+        for intermediate in intermediates:
+            context.add_extra_chain_cert(intermediate)
+        context.use_privatekey(key)
+    except SSL.Error as problem:
+        raise TLSConfigError(f"{chain_what} cannot be used: {openssl_reason(problem)}") from None
+
+
+def trust(store: X509Store | None, ca_pem: bytes, what: str) -> None:
+    """
+    Add CAs to a store.
+
+    :raises TLSConfigError: there is none, or one that cannot be read.
+    """
+    assert store is not None  # typed optional by Context.get_cert_store
+    for authority in certificates(ca_pem, what):
+        try:
+            store.add_cert(X509.from_cryptography(authority))
+        except CryptoError as problem:
+            raise TLSConfigError(f"{what} cannot be used: {problem}") from None
+
+
+def new_context(method: int) -> SSL.Context:
+    """A context with what client and server have in common: TLS 1.2 or newer, little memory."""
+    context = SSL.Context(method)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_cipher_list(_CIPHERS)
+    # Resumption would skip the client certificate's verification and keep
+    # keys alive; idle sessions must own nothing but their transports.
+    context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    return context
+
+
+def openssl_reason(problem: SSL.Error) -> str:
+    """The last reason in an OpenSSL error, such as ``wrong version number``."""
+    queue = problem.args[0] if problem.args else None
+    if isinstance(queue, list) and queue:
+        return str(queue[-1][-1]) or "unknown reason"
+    if isinstance(problem, SSL.SysCallError):
+        return str(problem.args[-1])
+    return "unexpected end of the connection"
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).partition("\n")[0][:200]

@@ -1,0 +1,97 @@
+"""
+TLS as a server: certificate files that reload, client certificates that are optional.
+
+OpenSSL freezes a context once a connection used it, so a reload builds a new
+context and swaps; running sessions keep theirs.  A client certificate is
+asked for when client CAs are given, and only *recorded* during the handshake:
+a bad one means "no user by this certificate", as in kube-apiserver, and another
+authenticator may still know who it is.  Nothing may trust the certificate
+before :func:`twisted_exec.tls.peer.verify` has accepted it for the right CA.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from OpenSSL import SSL
+from OpenSSL.crypto import X509
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IReactorTime
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from zope.interface import implementer
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.files import Reloading
+
+HTTP_1_1 = b"http/1.1"
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ServerTLS:
+    """
+    A server's identity, from PEM files.
+
+    The files are opened by :meth:`load` (a listening endpoint calls it) or by
+    the first connection, and read again when they change.
+
+    :param certificate: path of the certificate, followed by its intermediates.
+    :param key: path of its private key, without a passphrase.
+    :param client_cas: paths of the CAs whose certificates clients may present.
+        Without any, no client certificate is asked for.
+    :param clock: decides when to look at the files again.
+    """
+
+    def __init__(
+        self,
+        certificate: str,
+        key: str,
+        *,
+        client_cas: Sequence[str] = (),
+        clock: IReactorTime,
+    ) -> None:
+        self._certificate, self._key, self._client_cas = certificate, key, tuple(client_cas)
+        self._context = Reloading((certificate, key, *client_cas), self._build, clock)
+
+    def load(self) -> None:
+        """
+        Read the files now.
+
+        :raises TLSConfigError: they cannot be used.
+        """
+        self._context.load()
+
+    def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """One connection's engine, by the newest context that made sense."""
+        return SSL.Connection(self._context.get(), None)
+
+    def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
+        context = pem.new_context(SSL.TLS_SERVER_METHOD)
+        pem.present(
+            context,
+            certificate,
+            key,
+            f"certificate {self._certificate!r}",
+            f"private key {self._key!r}",
+        )
+        # Clients choose their certificate by these names (Go sends none that
+        # is not listed), so the names of all CAs go out.
+        for path, content in zip(self._client_cas, client_cas, strict=True):
+            for authority in pem.certificates(content, f"client CA {path!r}"):
+                context.add_client_ca(authority)
+        if client_cas:
+            context.set_session_id(os.urandom(16))
+            context.set_verify(SSL.VERIFY_PEER, _record_only)
+        context.set_alpn_select_callback(_select_http_1_1)
+        return context
+
+
+def _record_only(
+    connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
+) -> bool:
+    # The verdict against the right CA comes later, in peer.verify().
+    return True
+
+
+def _select_http_1_1(connection: SSL.Connection, offered: list[bytes]) -> Any:
+    return HTTP_1_1 if HTTP_1_1 in offered else SSL.NO_OVERLAPPING_PROTOCOLS

@@ -1,0 +1,240 @@
+"""
+Socket transports that send at once, and TLS without write aggregation.
+
+Twisted's ``transport.write`` never writes: it queues, arms the reactor's write
+event and waits a turn, which costs two ``epoll_ctl`` and a turn of latency per
+keystroke.  Here ``write`` asks the kernel first when nothing is queued before
+it; only what the kernel would not take is queued, in Twisted's own buffers,
+with Twisted's own producer signals.  What stays exactly as in Twisted: the order of
+bytes, ``registerProducer``, flushing by ``loseConnection``, and that ``write`` calls
+nobody back; a send that fails is left for the reactor to find a turn later.
+
+Small writes are not held back for each other: what is spliced comes in whole
+frames, and twisted.web's head and body come in few pieces.  So the sockets also get
+TCP_NODELAY, and keep-alive, so that a peer whose host vanished is noticed.
+
+``Port.transport`` is Twisted's documented place for another server transport.
+``Connector._makeTransport`` is the same for clients, undocumented and unchanged since
+2005; ``tests/tls/test_transport.py`` is its canary, and that of
+``TLSMemoryBIOProtocol``'s method names.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet import tcp, unix
+from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import (
+    IConnector,
+    IDelayedCall,
+    IListeningPort,
+    IOpenSSLClientConnectionCreator,
+    IOpenSSLServerConnectionCreator,
+    IProtocolFactory,
+    IReactorTime,
+    ITransport,
+)
+from twisted.internet.posixbase import PosixReactorBase
+from twisted.internet.protocol import ClientFactory, Protocol, connectionDone
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import directlyProvides, providedBy
+
+if TYPE_CHECKING:
+    _Socket = tcp.Connection
+else:
+    _Socket = object
+
+
+class _AtOnce(_Socket):
+    """Mixed in before a socket transport: :meth:`write` tries the kernel first."""
+
+    def write(self, data: bytes) -> None:
+        """As :meth:`ITransport.write`; what the kernel takes now is never queued."""
+        if self._may_send_now() and isinstance(data, bytes) and data:
+            sent = self.writeSomeData(data)
+            if sent == len(data):
+                return
+            # An error is no number.  It is not acted upon here: the caller is
+            # in the middle of something, and doWrite meets the same error in
+            # the reactor's turn, where the connection may be ended.
+            if isinstance(sent, int) and sent > 0:
+                data = data[sent:]
+        super().write(data)
+
+    def writeSequence(self, iovec: Any) -> None:
+        """As :meth:`ITransport.writeSequence`, in one send."""
+        self.write(b"".join(iovec))
+
+    def _may_send_now(self) -> bool:
+        return not (
+            self.dataBuffer
+            or self._tempDataBuffer
+            or not self.connected
+            or self.disconnecting
+            or self._writeDisconnecting
+            or self._writeDisconnected
+            or self._aborting
+            or self.TLS  # startTLS: the bytes are not yet encrypted
+            # A pull producer is resumed by doWrite, so something must be queued.
+            or (self.producer is not None and not self.streamingProducer)
+        )
+
+
+def _tune(plug: socket.socket) -> None:
+    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+class TCPServer(_AtOnce, tcp.Server):
+    """An accepted TCP connection."""
+
+    def __init__(self, sock: socket.socket, *rest: Any) -> None:
+        try:
+            _tune(sock)
+        except OSError:
+            pass  # reset before it was accepted: reading will tell
+        super().__init__(sock, *rest)
+
+
+class UNIXServer(_AtOnce, unix.Server):
+    """An accepted UNIX connection."""
+
+
+class TCPClient(_AtOnce, tcp.Client):
+    """An outgoing TCP connection."""
+
+    def createInternetSocket(self) -> socket.socket:
+        """Called by Twisted for the socket to connect."""
+        plug: socket.socket = super().createInternetSocket()
+        _tune(plug)
+        return plug
+
+
+class UNIXClient(_AtOnce, unix.Client):
+    """An outgoing UNIX connection."""
+
+
+class _TCPConnector(tcp.Connector):
+    def _makeTransport(self) -> TCPClient:
+        return TCPClient(self.host, self.port, self.bindAddress, self, self.reactor)
+
+
+class _UNIXConnector(unix.Connector):
+    def _makeTransport(self) -> Any:
+        return UNIXClient(self.address, self, self.reactor, self.checkPID)
+
+
+def accept_at_once(port: IListeningPort) -> None:
+    """Make a listening port's *later* connections send at once.  Unknown kinds stay as they are."""
+    if type(port) is tcp.Port:
+        port.transport = TCPServer  # type: ignore[assignment]
+    elif type(port) is unix.Port:
+        port.transport = UNIXServer
+
+
+class _Connecting:
+    """A reactor whose outgoing connections send at once; all else is the reactor's."""
+
+    def __init__(self, reactor: ReactorBase) -> None:
+        self._reactor = reactor
+        directlyProvides(self, providedBy(reactor))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reactor, name)
+
+    def connectTCP(
+        self,
+        host: str,
+        port: int,
+        factory: ClientFactory[Any],
+        timeout: float = 30.0,
+        bindAddress: Any = None,
+    ) -> IConnector:
+        connector = _TCPConnector(host, port, factory, timeout, bindAddress, self._reactor)
+        connector.connect()
+        return connector
+
+    def connectUNIX(
+        self, address: str, factory: ClientFactory[Any], timeout: float = 30, checkPID: int = 0
+    ) -> IConnector:
+        connector = _UNIXConnector(address, factory, timeout, self._reactor, checkPID)
+        connector.connect()
+        return connector
+
+
+def connecting_at_once(reactor: Any) -> Any:
+    """The reactor to give to client endpoints; other than socket reactors come back unchanged."""
+    return _Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
+
+
+class StreamTLS(TLSMemoryBIOProtocol):
+    """
+    TLS for streams: no aggregation, and a handshake that may not take forever.
+
+    A peer that connects and then sends nothing, or withholds its certificate,
+    is cut after the factory's ``handshake_seconds``.
+    """
+
+    factory: StreamTLSFactory
+    _deadline: IDelayedCall | None = None
+
+    def makeConnection(self, transport: ITransport) -> None:
+        """Called by Twisted with the socket's transport."""
+        super().makeConnection(transport)
+        seconds = self.factory.handshake_seconds
+        if seconds is not None and not self._handshakeDone and self.connected:
+            self._deadline = self.factory.clock.callLater(seconds, self._too_slow)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Called by Twisted."""
+        self._end_deadline()
+        super().connectionLost(reason)
+
+    def _checkHandshakeStatus(self) -> None:
+        super()._checkHandshakeStatus()
+        if self._handshakeDone:
+            self._end_deadline()
+
+    def _end_deadline(self) -> None:
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.cancel()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.abortConnection()
+
+
+class StreamTLSFactory(TLSMemoryBIOFactory):
+    """
+    Wraps a factory's protocols in :class:`StreamTLS`.
+
+    :param handshake_seconds: how long a handshake may take; ``None`` when the
+        caller sees to that.
+    """
+
+    protocol = StreamTLS
+
+    def __init__(
+        self,
+        tls: IOpenSSLServerConnectionCreator | IOpenSSLClientConnectionCreator,
+        is_client: bool,
+        factory: IProtocolFactory,
+        clock: IReactorTime,
+        *,
+        handshake_seconds: float | None = None,
+    ) -> None:
+        super().__init__(tls, is_client, factory, clock)
+        self.clock = clock
+        self.handshake_seconds = handshake_seconds
+
+
+def underlying(transport: object) -> object:
+    """The socket's transport below any wrappers such as TLS."""
+    seen = transport
+    while isinstance(seen, Protocol):
+        seen = seen.transport
+    return seen

@@ -1,0 +1,162 @@
+"""
+UNIX sockets that only one user can reach: private, short directories, and who called.
+
+A socket's path has 107 bytes on Linux, however long the state directory's path is,
+so sockets live in a directory of their own: short, mode 0700, ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.transport import underlying
+
+LONGEST_SOCKET_PATH = 107
+"""``sizeof(sun_path) - 1``: see unix(7)."""
+
+_ROOM_FOR_NAMES = 48
+
+
+def peer_uid(transport: object) -> int:
+    """
+    The user id of the process that connected, as the kernel tells it (``SO_PEERCRED``).
+
+    :param transport: a UNIX socket's transport, TLS over it or not.
+    :raises TLSConfigError: it is not a UNIX socket.
+    """
+    handle = getattr(underlying(transport), "getHandle", lambda: None)()
+    if not isinstance(handle, socket.socket) or handle.family != socket.AF_UNIX:
+        raise TLSConfigError("only UNIX sockets know their peer's user")
+    credentials = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def private_directory(path: str) -> str:
+    """
+    Make a directory that only we can enter, or check that it is one.
+
+    Missing parents are made as well, private too.  An existing directory that
+    others may enter is closed to them when it is empty, else refused:
+    whatever is in it may have been planted.
+
+    :return: its absolute path.
+    :raises TLSConfigError: a symbolic link, another's, open to others, or not a directory.
+    """
+    path = os.path.abspath(path)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        _check_private(path)
+    except (OSError, ValueError) as problem:
+        why = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else problem
+        raise TLSConfigError(f"cannot use directory {path!r}: {why}") from None
+    return path
+
+
+def _check_private(path: str) -> None:
+    if os.path.islink(path):
+        raise TLSConfigError(f"{path!r} is a symbolic link: give the directory itself")
+    if not os.path.isdir(path):
+        raise TLSConfigError(f"{path!r} is not a directory")
+    # All checks on one descriptor, so that they are about one directory.
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise TLSConfigError(f"directory {path!r} belongs to user id {found.st_uid}, not to us")
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o077:
+            if os.listdir(descriptor):
+                raise TLSConfigError(
+                    f"directory {path!r} is open to others (mode {mode:o}): "
+                    f"look at what is in it, then chmod 700 it"
+                )
+            os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
+def runtime_directory(key: str = "") -> str:
+    """
+    A private directory with a short path, for UNIX sockets.
+
+    Names of up to 47 bytes fit in it.  It lies in ``$XDG_RUNTIME_DIR`` when that
+    is ours, private and short, else in ``/run`` or ``/tmp``.
+
+    :param key: what the directory is for, such as the state directory's path: the same
+        key finds the same directory again, also after a crash.  Empty makes a
+        new one.
+    :return: its absolute path; removing it is the caller's business.
+    :raises TLSConfigError: nowhere to be had.
+    """
+    name = hashlib.sha256(os.fsencode(os.path.realpath(key))).hexdigest()[:16] if key else ""
+    for parent in _parents():
+        try:
+            return _directory_in(parent, name)
+        except (OSError, TLSConfigError):
+            continue  # not writable, or squatted: the next one
+    raise TLSConfigError(
+        "no place for UNIX sockets: set XDG_RUNTIME_DIR to a private directory "
+        f"with a path of at most {LONGEST_SOCKET_PATH - _ROOM_FOR_NAMES - 30} bytes"
+    )
+
+
+def _parents() -> list[str]:
+    parents = ["/run", "/tmp"]
+    offered = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(offered) and _is_private(offered):
+        parents.insert(0, offered)
+    return parents
+
+
+def _is_private(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not stat.S_IMODE(found.st_mode) & 0o077
+    )
+
+
+def _directory_in(parent: str, name: str) -> str:
+    if name:
+        path = os.path.join(parent, f"twisted-exec-{name}")
+        if _fits(path):
+            return private_directory(path)
+    else:
+        if _fits(os.path.join(parent, "twisted-exec-12345678")):
+            return tempfile.mkdtemp(prefix="twisted-exec-", dir=parent)
+    raise TLSConfigError(f"{parent!r} is too long a path for UNIX sockets")
+
+
+def _fits(directory: str) -> bool:
+    return len(os.fsencode(directory)) + _ROOM_FOR_NAMES <= LONGEST_SOCKET_PATH
+
+
+def checked_socket_path(path: str) -> str:
+    """
+    A path that a UNIX socket can have.
+
+    :raises TLSConfigError: it is empty, too long, or holds a NUL.
+    """
+    length = len(os.fsencode(path))
+    if not path or "\0" in path:
+        raise TLSConfigError(f"{path!r} is no path for a UNIX socket")
+    if length > LONGEST_SOCKET_PATH:
+        raise TLSConfigError(
+            f"UNIX socket path {path!r} has {length} bytes; {LONGEST_SOCKET_PATH} are possible"
+        )
+    return path
