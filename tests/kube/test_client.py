@@ -1,0 +1,514 @@
+"""Tests for :mod:`twisted_exec.kube.client`: a real client and a scripted server on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Factory, Protocol
+from twisted.trial.unittest import TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError, Expired, Forbidden
+from twisted_exec.kube import client as client_module
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import ClientConfig
+
+MACHINES = kinds.MACHINES.resource
+REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource
+
+Handler = Callable[[Request], Any]
+
+
+class Scripted(Resource):
+    """Answers every request by ``handler``; keeps what was asked."""
+
+    isLeaf = True
+    handler: Handler
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.connections: set[Any] = set()
+
+    def render(self, request: Request) -> Any:
+        self.asked.append((request.method.decode(), request.uri.decode()))
+        self.bodies.append(request.content.read())
+        self.headers.append(
+            {
+                k.decode().lower(): v[0].decode()
+                for k, v in request.requestHeaders.getAllRawHeaders()
+            }
+        )
+        self.connections.add(request.channel)
+        answer = self.handler(request)
+        if answer is NOT_DONE_YET or isinstance(answer, bytes):
+            return answer
+        return json.dumps(answer).encode()
+
+
+def status(request: Request, code: int, **more: Any) -> dict[str, Any]:
+    """A Status answer."""
+    request.setResponseCode(code)
+    return {"kind": "Status", "code": code, "message": "no", **more}
+
+
+class ClientTestCase(TestCase):
+    """A :class:`KubeClient` that talks to a :class:`Scripted` server."""
+
+    timeout = 20
+
+    async def setUp(self) -> None:
+        self.server = Scripted()
+        self.port: IListeningPort = await TCP4ServerEndpoint(
+            reactor, 0, interface="127.0.0.1"
+        ).listen(Site(self.server))
+        self.client = self.make_client()
+
+    async def tearDown(self) -> None:
+        await self.client.close()
+        await maybeDeferred(self.port.stopListening)
+        for channel in self.server.connections:
+            if channel.transport is not None:
+                channel.transport.abortConnection()
+
+    def make_client(self, **more: Any) -> KubeClient:
+        config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}", **more)
+        return KubeClient(config, reactor, timeout_seconds=10.0)
+
+    async def refusal(self, asking: Deferred[Any]) -> APIError:
+        """The API error that ``asking`` fails with."""
+        with self.assertRaises(APIError) as caught:
+            await asking
+        return caught.exception
+
+
+class VerbTests(ClientTestCase):
+    """Which request each verb becomes."""
+
+    async def test_paths(self) -> None:
+        """Each verb has its method and path; names are percent-encoded."""
+        self.server.handler = lambda request: {"metadata": {"name": "x"}, "items": []}
+        obj = {"metadata": {"name": "vm 1"}}
+        await self.client.get(MACHINES, "vm/1", "lab")
+        await self.client.create(MACHINES, obj, "lab")
+        await self.client.update(MACHINES, obj, "lab", subresource="status")
+        await self.client.patch(MACHINES, "vm", {"spec": {}}, "lab")
+        await self.client.delete(MACHINES, "vm", "lab", uid="7")
+        await self.client.list(MACHINES, field_selector="a=b", label_selector="c")
+        root = "/apis/compute.ironcore.dev/v1alpha1"
+        self.assertEqual(
+            self.server.asked,
+            [
+                ("GET", f"{root}/namespaces/lab/machines/vm%2F1"),
+                ("POST", f"{root}/namespaces/lab/machines"),
+                ("PUT", f"{root}/namespaces/lab/machines/vm%201/status"),
+                ("PATCH", f"{root}/namespaces/lab/machines/vm"),
+                ("DELETE", f"{root}/namespaces/lab/machines/vm"),
+                ("GET", f"{root}/machines?fieldSelector=a%3Db&labelSelector=c&limit=500"),
+            ],
+        )
+        self.assertEqual(self.server.headers[3]["content-type"], "application/merge-patch+json")
+        self.assertEqual(json.loads(self.server.bodies[4])["preconditions"], {"uid": "7"})
+
+    async def test_connections_persist(self) -> None:
+        """Requests one after another share one connection."""
+        self.server.handler = lambda request: {}
+        for _ in range(5):
+            await self.client.get(MACHINES, "vm", "lab")
+        self.assertEqual(len(self.server.connections), 1)
+
+    async def test_pages(self) -> None:
+        """A list in pages arrives whole, with the version of its pages."""
+        pages = iter(
+            [
+                {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "k/&"}},
+                {"items": [{"metadata": {"name": "b"}}], "metadata": {"resourceVersion": "9"}},
+            ]
+        )
+        self.server.handler = lambda request: next(pages)
+        whole = await self.client.list(MACHINES)
+        self.assertEqual([item["metadata"]["name"] for item in whole["items"]], ["a", "b"])
+        self.assertEqual(whole["metadata"], {"resourceVersion": "9"})
+        self.assertIn("continue=k%2F%26", self.server.asked[1][1])
+
+    async def test_pages_expired(self) -> None:
+        """When the pages' version is gone, the list is fetched in one piece."""
+
+        def answer(request: Request) -> Any:
+            if b"continue" in request.args:
+                return status(request, 410)
+            more = {"continue": "k"} if b"limit" in request.args else {"resourceVersion": "3"}
+            return {"items": [{"metadata": {"name": "a"}}], "metadata": more}
+
+        self.server.handler = answer
+        whole = await self.client.list(MACHINES)
+        self.assertEqual(len(whole["items"]), 1)
+        self.assertEqual(whole["metadata"]["resourceVersion"], "3")
+
+    async def test_credentials(self) -> None:
+        """A token file is read anew for each request; without credentials nothing is sent."""
+        self.server.handler = lambda request: {}
+        await self.client.get(MACHINES, "vm")
+        self.assertNotIn("authorization", self.server.headers[0])
+        path = Path(self.mktemp())
+        path.write_text("one\n")
+        client = self.make_client(token_file=str(path))
+        await client.get(MACHINES, "vm")
+        path.write_text("two")
+        await client.get(MACHINES, "vm")
+        await client.close()
+        told = [headers.get("authorization") for headers in self.server.headers[1:]]
+        self.assertEqual(told, ["Bearer one", "Bearer two"])
+
+    async def test_basic(self) -> None:
+        """User name and password are sent as Basic."""
+        self.server.handler = lambda request: {}
+        client = self.make_client(username="u", password="p")
+        await client.get(MACHINES, "vm")
+        await client.close()
+        self.assertEqual(self.server.headers[0]["authorization"], "Basic dTpw")
+
+
+class ErrorTests(ClientTestCase):
+    """Whatever goes wrong is an API error."""
+
+    async def test_status(self) -> None:
+        """A Status keeps its code, reason, message and details."""
+        self.server.handler = lambda request: status(
+            request, 403, reason="Forbidden", message="may not", details={"name": "vm"}
+        )
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(
+            (refused.code, refused.reason, refused.message), (403, "Forbidden", "may not")
+        )
+        self.assertEqual(refused.details, {"name": "vm"})
+
+    async def test_retry_after(self) -> None:
+        """A Retry-After header is kept."""
+
+        def answer(request: Request) -> Any:
+            request.setHeader("Retry-After", "7")
+            return status(request, 429)
+
+        self.server.handler = answer
+        self.assertEqual(
+            (await self.refusal(self.client.get(MACHINES, "vm"))).retry_after_seconds, 7
+        )
+
+    async def test_text(self) -> None:
+        """An answer that is not a Status gives its text, on one line."""
+
+        def answer(request: Request) -> Any:
+            request.setResponseCode(503)
+            return b"back\nsoon"
+
+        self.server.handler = answer
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual((refused.code, refused.message), (503, "back soon"))
+
+    async def test_redirect(self) -> None:
+        """A redirect is not followed: credentials would go along."""
+
+        def answer(request: Request) -> Any:
+            request.setResponseCode(307)
+            request.setHeader("Location", "http://127.0.0.1:1/")
+            return b""
+
+        self.server.handler = answer
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(refused.code, 502)
+        self.assertIn("redirects are not followed", refused.message)
+        self.assertEqual(len(self.server.asked), 1)
+
+    async def test_nonsense(self) -> None:
+        """A success that is not an object, or not a list, is the server's fault."""
+        self.server.handler = lambda request: b"[1]"
+        self.assertEqual((await self.refusal(self.client.get(MACHINES, "vm"))).code, 502)
+        self.server.handler = lambda request: {"items": [7], "metadata": {}}
+        self.assertEqual((await self.refusal(self.client.list(MACHINES))).code, 502)
+
+    async def test_refused(self) -> None:
+        """A server that is not there is 502, with its address and the reason."""
+        await maybeDeferred(self.port.stopListening)
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(refused.code, 502)
+        self.assertIn(f"cannot reach the API server {self.client.config.server}", refused.message)
+
+    async def test_slow(self) -> None:
+        """A server that does not answer in time is 504, and the connection is cut."""
+        gone: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            request.notifyFinish().addErrback(gone.append)
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        self.client._timeout_seconds = 0.05
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(refused.code, 504)
+        await until(lambda: bool(gone))
+
+    async def test_slow_body(self) -> None:
+        """The time counts until the last byte, not until the head."""
+        gone: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            request.notifyFinish().addErrback(gone.append)
+            request.write(b'{"a":')
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        self.client._timeout_seconds = 0.1
+        self.assertEqual((await self.refusal(self.client.get(MACHINES, "vm"))).code, 504)
+        await until(lambda: bool(gone))
+
+    async def test_too_large(self) -> None:
+        """An answer has a largest size."""
+        self.patch(client_module, "MAX_BODY_BYTES", 1000)
+        self.server.handler = lambda request: b" " * 1001
+        refused = await self.refusal(self.client.get(MACHINES, "vm"))
+        self.assertEqual(refused.message, "the API server's answer is larger than 1000 bytes")
+
+    async def test_bad_token_file(self) -> None:
+        """A token that would inject a header, or is gone, is told without being shown."""
+        path = Path(self.mktemp()).absolute()
+        path.write_text("canary\r\nX-Remote-User: admin")
+        client = self.make_client(token_file=str(path))
+        refused = await self.refusal(client.get(MACHINES, "vm"))
+        self.assertIn("holds no token", refused.message)
+        self.assertNotIn("canary", refused.message)
+        path.unlink()
+        refused = await self.refusal(client.get(MACHINES, "vm"))
+        self.assertIn("No such file", refused.message)
+
+    async def test_cancel(self) -> None:
+        """A request that is cancelled is given up at once."""
+        gone: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            request.notifyFinish().addErrback(gone.append)
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        asking = self.client.get(MACHINES, "vm")
+        await until(lambda: bool(self.server.asked))
+        asking.cancel()
+        with self.assertRaises(CancelledError):
+            await asking
+        await until(lambda: bool(gone))
+
+
+class StaleConnectionTests(ClientTestCase):
+    """A pooled connection that the server closed as we used it."""
+
+    async def lose_second(self, asking: Callable[[], Deferred[Any]]) -> Any:
+        """Answer once, cut the connection at the next request, then answer again."""
+
+        def answer(request: Request) -> Any:
+            if len(self.server.asked) == 2:
+                request.channel.transport.abortConnection()
+                return NOT_DONE_YET
+            return {}
+
+        self.server.handler = answer
+        await self.client.get(MACHINES, "vm")
+        return await asking()
+
+    async def test_read_is_repeated(self) -> None:
+        """Reads are asked again."""
+        await self.lose_second(lambda: self.client.get(MACHINES, "vm"))
+        self.assertEqual(len(self.server.asked), 3)
+
+    async def test_review_is_repeated(self) -> None:
+        """So are reviews, which change nothing."""
+        await self.lose_second(lambda: self.client.create(REVIEWS, {}))
+        self.assertEqual(len(self.server.asked), 3)
+
+    async def test_write_is_not(self) -> None:
+        """A write may have happened: its loss is told."""
+        refused = await self.refusal(
+            Deferred.fromCoroutine(
+                self.lose_second(lambda: self.client.create(MACHINES, {}, "lab"))
+            )
+        )
+        self.assertEqual((refused.code, len(self.server.asked)), (502, 2))
+
+
+class WatchTests(ClientTestCase):
+    """Watches."""
+
+    def watch(self, **more: Any) -> tuple[Deferred[None], list[tuple[str, str]]]:
+        events: list[tuple[str, str]] = []
+        watching = self.client.watch(
+            MACHINES,
+            lambda kind, obj: events.append((kind, obj["metadata"].get("name", ""))),
+            resource_version="5",
+            **more,
+        )
+        return watching, events
+
+    async def test_events_on_any_split(self) -> None:
+        """Events arrive whole, however the bytes are cut."""
+        lines = b"".join(
+            json.dumps({"type": kind, "object": {"metadata": {"name": name}}}).encode() + b"\n"
+            for kind, name in [("ADDED", "ä"), ("MODIFIED", "b"), ("DELETED", "c")]
+        )
+        lines += b'\n{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+
+        def answer(request: Request) -> Any:
+            for position in range(len(lines)):
+                request.write(lines[position : position + 1])
+            request.finish()
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        watching, events = self.watch(field_selector="spec.machinePoolRef.name=p")
+        await watching
+        self.assertEqual(
+            events, [("ADDED", "ä"), ("MODIFIED", "b"), ("DELETED", "c"), ("BOOKMARK", "")]
+        )
+        asked = self.server.asked[0][1]
+        self.assertIn("resourceVersion=5", asked)
+        self.assertIn("allowWatchBookmarks=true", asked)
+        self.assertIn("timeoutSeconds=", asked)
+
+    async def test_error_event(self) -> None:
+        """An ERROR event fails the watch; 410 as Expired."""
+        self.server.handler = lambda request: (
+            b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n'
+        )
+        watching, _ = self.watch()
+        with self.assertRaises(Expired) as caught:
+            await watching
+        self.assertEqual(caught.exception.message, "too old")
+
+    async def test_expired_at_once(self) -> None:
+        """So does a 410 instead of a stream."""
+        self.server.handler = lambda request: status(request, 410)
+        watching, _ = self.watch()
+        with self.assertRaises(Expired):
+            await watching
+
+    async def test_forbidden(self) -> None:
+        """Any other refusal is told as it is."""
+        self.server.handler = lambda request: status(request, Forbidden.code)
+        watching, _ = self.watch()
+        self.assertEqual((await self.refusal(watching)).code, 403)
+
+    async def test_lost(self) -> None:
+        """A connection that is lost in the middle is an error, not an end."""
+
+        def answer(request: Request) -> Any:
+            request.write(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n')
+            reactor.callLater(0.05, request.channel.transport.abortConnection)
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        watching, events = self.watch()
+        self.assertEqual((await self.refusal(watching)).code, 502)
+        self.assertEqual(events, [("ADDED", "a")])
+
+    async def test_silent(self) -> None:
+        """A watch that the server does not end in its time is given up."""
+        gone: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            request.notifyFinish().addErrback(gone.append)
+            request.write(b"\n")
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        self.patch(client_module, "WATCH_SECONDS", -20)
+        self.patch(client_module, "WATCH_GRACE_SECONDS", 20.1)
+        self.client._random.seed(1)
+        self.patch(self.client._random, "randrange", lambda limit: 0)
+        watching, _ = self.watch()
+        self.assertEqual((await self.refusal(watching)).code, 504)
+        await until(lambda: bool(gone))
+
+    async def test_cancel(self) -> None:
+        """Cancelling ends the connection; nothing is delivered afterwards."""
+        gone: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            request.notifyFinish().addErrback(gone.append)
+            request.write(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n')
+            return NOT_DONE_YET
+
+        self.server.handler = answer
+        watching, events = self.watch()
+        await until(lambda: bool(events))
+        watching.cancel()
+        with self.assertRaises(CancelledError):
+            await watching
+        await until(lambda: bool(gone))
+
+    async def test_garbage(self) -> None:
+        """What is not an event ends the watch with an error, not a traceback."""
+        for garbage in (b"x\n", b"[]\n", b'{"type":"ADDED"}\n', b'{"type":"ADDED","object":{}}\n'):
+            self.server.handler = lambda request, garbage=garbage: garbage
+            watching, _ = self.watch()
+            self.assertEqual((await self.refusal(watching)).code, 502)
+
+    async def test_endless_line(self) -> None:
+        """An event has a largest size."""
+        self.patch(client_module, "MAX_EVENT_BYTES", 100)
+        self.server.handler = lambda request: b"x" * 101
+        watching, _ = self.watch()
+        self.assertIn("larger than 100 bytes", (await self.refusal(watching)).message)
+
+    async def test_listener_fails(self) -> None:
+        """What the listener raises is what the watch fails with."""
+        self.server.handler = lambda request: (
+            b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n'
+        )
+
+        def on_event(kind: str, obj: Any) -> None:
+            raise LookupError("mine")
+
+        with self.assertRaises(LookupError):
+            await self.client.watch(MACHINES, on_event, resource_version="1")
+
+
+class GarbageServerTests(TestCase):
+    """A server that does not speak HTTP."""
+
+    timeout = 10
+
+    async def test_not_http(self) -> None:
+        """Bytes that are not HTTP are the server's fault."""
+
+        class Garbage(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                self.transport.write(b"\x15\x03\x01\x00\x02\x02\x16")
+                self.transport.loseConnection()
+
+        port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+            Factory.forProtocol(Garbage)
+        )
+        self.addCleanup(port.stopListening)
+        client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+        with self.assertRaises(APIError) as caught:
+            await client.get(MACHINES, "vm")
+        await client.close()
+        self.assertEqual(caught.exception.code, 502)
+        self.assertNotIn("\n", caught.exception.message)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the reactor turn until ``condition`` holds; the test's time-out bounds it."""
+    while not condition():
+        turn: Deferred[None] = Deferred()
+        reactor.callLater(0, turn.callback, None)
+        await turn

@@ -1,0 +1,262 @@
+"""Tests for :mod:`twisted_exec.kube.kubeconfig`."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, load
+
+CLUSTER = "clusters: [{name: c, cluster: {server: 'https://api:6443'}}]\n"
+CONTEXT = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+
+
+class KubeconfigTestCase(SynchronousTestCase):
+    """Writes kubeconfigs into a directory of the test's own."""
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+
+    def write(self, content: str, name: str = "config") -> str:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return str(path)
+
+    def user(self, user: str) -> ClientConfig:
+        """Load a kubeconfig whose only user has these settings."""
+        users = f"users: [{{name: u, user: {{{user}}}}}]\n"
+        return load(self.write(CLUSTER + CONTEXT + users))
+
+    def refusal(self, content: str, context: str | None = None) -> str:
+        """What loading ``content`` says; always one line that names the file."""
+        path = self.write(content)
+        with self.assertRaises(KubeConfigError) as caught:
+            load(path, context)
+        message = str(caught.exception)
+        self.assertIn(path, message)
+        self.assertNotIn("\n", message)
+        return message.replace(path, "FILE")
+
+
+class ChoiceTests(KubeconfigTestCase):
+    """Which files and which context are used."""
+
+    def test_minimal(self) -> None:
+        """Server and namespace come from the current context; the namespace defaults."""
+        config = load(self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]"))
+        self.assertEqual(config.server, "https://api:6443")
+        self.assertEqual(config.namespace, "default")
+        self.assertFalse(config.has_credentials)
+
+    def test_context_option(self) -> None:
+        """A named context wins over the current one."""
+        other = (
+            "contexts: [{name: x, context: {cluster: nope}},"
+            " {name: y, context: {cluster: c, namespace: lab}}]\ncurrent-context: x\n"
+        )
+        self.assertEqual(load(self.write(CLUSTER + other), "y").namespace, "lab")
+
+    def test_list_first_definition_wins(self) -> None:
+        """Of several files the first that defines a name wins; missing files are skipped."""
+        first = self.write(CLUSTER, "first")
+        second = self.write(
+            "clusters: [{name: c, cluster: {server: 'https://other'}}]\n"
+            + CONTEXT
+            + "users: [{name: u, user: {token: t}}]",
+            "second",
+        )
+        environ = {"KUBECONFIG": os.pathsep.join([first, str(self.directory / "no"), "", second])}
+        config = load(environ=environ)
+        self.assertEqual((config.server, config.token), ("https://api:6443", "t"))
+
+    def test_home(self) -> None:
+        """Without KUBECONFIG it is the file in the home directory."""
+        self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]", "home/.kube/config")
+        config = load(environ={"HOME": str(self.directory / "home")})
+        self.assertEqual(config.server, "https://api:6443")
+
+    def test_no_file(self) -> None:
+        """No file at all says where one was looked for and what to set."""
+        with self.assertRaises(KubeConfigError) as caught:
+            load(environ={"KUBECONFIG": "/nonexistent/kubeconfig"})
+        self.assertEqual(
+            str(caught.exception),
+            "no kubeconfig: /nonexistent/kubeconfig does not exist; "
+            "set KUBECONFIG or give --kubeconfig",
+        )
+
+    def test_named_file_missing(self) -> None:
+        """A file that was named must exist."""
+        with self.assertRaises(KubeConfigError) as caught:
+            load("/nonexistent/kubeconfig")
+        self.assertEqual(
+            str(caught.exception), "/nonexistent/kubeconfig: No such file or directory"
+        )
+
+    def test_relative_paths(self) -> None:
+        """A relative path is relative to the file that holds it."""
+        self.write("PEM", "deep/pki/ca.crt")
+        path = self.write(
+            "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: pki/ca.crt}}]\n"
+            "contexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x",
+            "deep/config",
+        )
+        config = load(path)
+        self.assertEqual(config.ca.path, str(self.directory / "deep/pki/ca.crt"))
+        self.assertEqual(config.ca.read(), b"PEM")
+
+
+class CredentialTests(KubeconfigTestCase):
+    """How users prove who they are."""
+
+    def test_data_wins(self) -> None:
+        """Of data and file, data wins."""
+        data = base64.b64encode(b"CERT").decode()
+        key = base64.b64encode(b"KEY").decode()
+        config = self.user(
+            f"client-certificate: /nonexistent, client-certificate-data: {data}, "
+            f"client-key-data: {key}"
+        )
+        self.assertEqual((config.certificate.read(), config.key.read()), (b"CERT", b"KEY"))
+
+    def test_token_file(self) -> None:
+        """A token file is named absolutely, to be read when it is needed."""
+        self.write("secret", "token")
+        self.assertEqual(self.user("tokenFile: token").token_file, str(self.directory / "token"))
+
+    def test_secrets_are_not_shown(self) -> None:
+        """The representation of a configuration holds no secret."""
+        config = self.user("token: canary-token")
+        self.assertNotIn("canary", repr(config))
+        config = self.user("username: u, password: canary-password")
+        self.assertNotIn("canary", repr(config))
+
+    def test_file_is_read_again(self) -> None:
+        """A certificate file's stamp and content follow the file."""
+        path = self.write("one", "tls.crt")
+        self.write("key", "tls.key")
+        config = self.user("client-certificate: tls.crt, client-key: tls.key")
+        before = config.certificate.stamp()
+        Path(path).write_text("number two")
+        self.assertNotEqual(config.certificate.stamp(), before)
+        self.assertEqual(config.certificate.read(), b"number two")
+
+
+class RefusalTests(KubeconfigTestCase):
+    """What cannot be used is refused in one line that names file and entry."""
+
+    def with_user(self, user: str) -> str:
+        return self.refusal(CLUSTER + CONTEXT + f"users: [{{name: u, user: {{{user}}}}}]")
+
+    def with_cluster(self, cluster: str, user: str = "") -> str:
+        return self.refusal(
+            f"clusters: [{{name: c, cluster: {{{cluster}}}}}]\n{CONTEXT}"
+            f"users: [{{name: u, user: {{{user}}}}}]"
+        )
+
+    def test_exec_plugin(self) -> None:
+        """Credential plugins are not supported, and say so."""
+        self.assertEqual(
+            self.with_user("exec: {command: x}"),
+            'FILE: user "u": exec is not supported; use a certificate, token or tokenFile',
+        )
+
+    def test_auth_provider_and_impersonation(self) -> None:
+        """Neither are authentication providers and impersonation."""
+        self.assertIn("auth-provider is not supported", self.with_user("auth-provider: {name: x}"))
+        self.assertIn("as is not supported", self.with_user("as: jane"))
+
+    def test_unused_entries_may_be_anything(self) -> None:
+        """A user of another context does not matter."""
+        users = "users: [{name: u, user: {}}, {name: v, user: {exec: {command: x}}}]"
+        self.assertEqual(load(self.write(CLUSTER + CONTEXT + users)).server, "https://api:6443")
+
+    def test_proxy(self) -> None:
+        """Neither are proxies."""
+        self.assertIn(
+            'cluster "c": proxy-url is not supported',
+            self.with_cluster("server: 'https://a', proxy-url: 'http://p'"),
+        )
+
+    def test_insecure_with_ca(self) -> None:
+        """Not verifying while naming a CA is a contradiction."""
+        self.assertEqual(
+            self.with_cluster(
+                "server: 'https://a', insecure-skip-tls-verify: true,"
+                " certificate-authority-data: QUJD"
+            ),
+            'FILE: cluster "c": insecure-skip-tls-verify cannot go with a certificate-authority',
+        )
+
+    def test_plain_http_with_credentials(self) -> None:
+        """A credential never travels in the clear, except to this machine."""
+        self.assertEqual(
+            self.with_cluster("server: 'http://10.0.0.1'", "token: t"),
+            'FILE: cluster "c": credentials would travel in the clear; use an https:// server',
+        )
+        path = self.write(
+            "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:8001'}}]\n"
+            f"{CONTEXT}users: [{{name: u, user: {{token: t}}}}]"
+        )
+        self.assertEqual(load(path).token, "t")
+
+    def test_server(self) -> None:
+        """A server must be a URL."""
+        for server in ("api:6443", "ftp://a", "https://", "https://a:99999", "https://[::1"):
+            self.assertIn("is not an https:// URL", self.with_cluster(f"server: '{server}'"))
+        self.assertIn("no server is given", self.with_cluster(""))
+        self.assertIn("must not hold a user", self.with_cluster("server: 'https://u:p@a'"))
+
+    def test_half_a_pair(self) -> None:
+        """A certificate without its key is refused, and the other way round."""
+        self.assertIn("client-key is missing", self.with_user("client-certificate-data: QUJD"))
+        self.assertIn("client-certificate is missing", self.with_user("client-key-data: QUJD"))
+
+    def test_missing_file(self) -> None:
+        """A referenced file that is not there is found at once."""
+        self.assertEqual(
+            self.with_user("tokenFile: /nonexistent/token"),
+            'FILE: user "u": tokenFile: /nonexistent/token: No such file or directory',
+        )
+
+    def test_bad_base64(self) -> None:
+        """Data must be base64."""
+        self.assertIn("client-key-data is not base64", self.with_user("client-key-data: QUJ*"))
+
+    def test_types(self) -> None:
+        """Values have types: an unquoted number is no token."""
+        self.assertIn("token must be a string", self.with_user("token: 12345"))
+        self.assertIn(
+            "insecure-skip-tls-verify must be a boolean",
+            self.with_cluster("server: 'https://a', insecure-skip-tls-verify: 'yes'"),
+        )
+
+    def test_dangling_names(self) -> None:
+        """Names that lead nowhere are told with who wanted them."""
+        self.assertEqual(
+            self.refusal("a: b"), "FILE: no current-context is set; choose one with --context"
+        )
+        self.assertEqual(self.refusal(CLUSTER, "y"), 'FILE: no context "y"')
+        self.assertEqual(self.refusal(CONTEXT), 'FILE: no cluster "c" (of context "x")')
+        self.assertEqual(self.refusal(CLUSTER + CONTEXT), 'FILE: no user "u" (of context "x")')
+
+    def test_not_yaml(self) -> None:
+        """What cannot be read at all is told with its place."""
+        self.assertIn("FILE: not YAML: line 1, column", self.refusal("a: [b"))
+        self.assertIn("FILE: not YAML", self.refusal("a: &x [*x, !!python/object:os.system ]"))
+        self.assertIn("FILE: not YAML", self.refusal("[" * 5000))
+        self.assertIn("a mapping is expected", self.refusal("- a"))
+        self.assertIn("its kind is Secret", self.refusal("kind: Secret"))
+        self.assertIn("clusters must be a list", self.refusal(CONTEXT + "clusters: {a: b}"))
+        self.assertIn("contexts[0] has no name", self.refusal("contexts: [3]", "x"))
+
+    def test_too_large(self) -> None:
+        """A file without end is not read into memory."""
+        with self.assertRaises(KubeConfigError) as caught:
+            load("/dev/zero")
+        self.assertEqual(str(caught.exception), "/dev/zero: larger than 4 MiB")

@@ -1,0 +1,293 @@
+"""
+A client of one API server: the Kubernetes verbs over :mod:`.http`.
+
+A watch runs for about a minute and is then renewed by its user; silence
+beyond that means that the connection died without saying so.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, BadGateway, Expired, from_code, from_status
+from twisted_exec.kube.http import HTTPTransport, Request
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.kubeconfig import ClientConfig
+
+PAGE = 500
+MAX_PAGES = 400
+MAX_BODY_BYTES = 32 << 20
+MAX_EVENT_BYTES = 8 << 20
+
+WATCH_SECONDS = 50
+WATCH_GRACE_SECONDS = 10.0
+
+# Reviews only look; asking twice is harmless although they are POSTs.
+_REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
+
+
+@implementer(IKubeClient)
+class KubeClient:
+    """
+    Talks to the API server of ``config``.
+
+    :param reactor: a real reactor (sockets and time).
+    :param timeout_seconds: for one whole request; watches have their own limit.
+    :param server: the endpoint, instead of the one that ``config`` names.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        *,
+        timeout_seconds: float = 30.0,
+        server: IStreamClientEndpoint | None = None,
+    ) -> None:
+        self.config = config
+        self._timeout_seconds = timeout_seconds
+        self._http = HTTPTransport(config, reactor, server=server)
+        self._random = random.Random()
+
+    def close(self) -> Deferred[None]:
+        """Close idle connections; requests under way go on."""
+        return self._http.close()
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
+        """See :meth:`IKubeClient.get`."""
+        return self._ask("GET", resource.path(namespace, name), repeatable=True)
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.list`; pages are fetched one after another."""
+        path = resource.path(namespace)
+        query = _selectors(field_selector, label_selector)
+        return Deferred.fromCoroutine(self._list(path, query))
+
+    def create(
+        self,
+        resource: Resource,
+        obj: Object,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        name: str = "",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.create`."""
+        path = resource.path(namespace, name if subresource else "", subresource)
+        repeatable = resource.group in _REVIEW_GROUPS
+        return self._ask("POST", path, obj, repeatable=repeatable)
+
+    def update(
+        self, resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.update`."""
+        return self._ask("PUT", resource.path(namespace, obj["metadata"]["name"], subresource), obj)
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = "application/merge-patch+json",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.patch`."""
+        path = resource.path(namespace, name, subresource)
+        return self._ask("PATCH", path, patch, content_type=content_type)
+
+    def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.delete`."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return self._ask("DELETE", resource.path(namespace, name), options)
+
+    def watch(
+        self,
+        resource: Resource,
+        on_event: Callable[[str, Object], None],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[None]:
+        """See :meth:`IKubeClient.watch`."""
+        # Spread, so that many watchers do not renew in the same second.
+        seconds = WATCH_SECONDS + self._random.randrange(20)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(seconds),
+            **_selectors(field_selector, label_selector),
+        }
+        target = f"{resource.path(namespace)}?{urlencode(query)}"
+        return Deferred.fromCoroutine(self._watch(target, on_event, seconds))
+
+    def _ask(
+        self,
+        method: str,
+        target: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        content_type: str = "application/json",
+        repeatable: bool = False,
+    ) -> Deferred[Object]:
+        encoded = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        request = Request(method, target, encoded, content_type, repeatable)
+        return Deferred.fromCoroutine(self._asked(request))
+
+    async def _asked(self, request: Request) -> Object:
+        code, headers, body = await self._http.collect(
+            request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
+        )
+        return _object(code, headers, body)
+
+    async def _list(self, path: str, query: dict[str, str]) -> Object:
+        whole = await self._page(path, query | {"limit": str(PAGE)})
+        for _ in range(MAX_PAGES):
+            more = whole["metadata"].pop("continue", "")
+            if not more:
+                return whole
+            try:
+                page = await self._page(path, query | {"limit": str(PAGE), "continue": more})
+            except APIError as gone:
+                if gone.code != 410:
+                    raise
+                # The pages' common version was compacted: one large answer instead.
+                return await self._page(path, query)
+            whole["items"] += page["items"]
+            whole["metadata"] = page["metadata"]
+        raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
+
+    async def _page(self, path: str, query: dict[str, str]) -> Object:
+        target = f"{path}?{urlencode(query)}" if query else path
+        page = await self._asked(Request("GET", target, repeatable=True))
+        items, metadata = page.get("items"), page.get("metadata")
+        if items is None:
+            page["items"] = []
+        if (
+            not isinstance(page["items"], list)
+            or not isinstance(metadata, dict)
+            or not all(_is_object(item) for item in page["items"])
+        ):
+            raise BadGateway(f"{path}: the API server's answer is not a list of objects")
+        return page
+
+    async def _watch(
+        self, target: str, on_event: Callable[[str, Object], None], seconds: float
+    ) -> None:
+        events = _Events(on_event)
+        code, headers, body = await self._http.stream(
+            Request("GET", target),
+            events.receive,
+            head_seconds=self._timeout_seconds,
+            total_seconds=seconds + WATCH_GRACE_SECONDS,
+            limit_bytes=MAX_BODY_BYTES,
+        )
+        if code != 200:
+            _object(code, headers, body)
+            raise BadGateway(f"the API server answered a watch with {code}")
+
+
+def _selectors(field_selector: str, label_selector: str) -> dict[str, str]:
+    chosen = {"fieldSelector": field_selector, "labelSelector": label_selector}
+    return {key: value for key, value in chosen.items() if value}
+
+
+def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
+    """
+    The object of a 2xx answer.
+
+    :raises APIError: for any other code, made of the Status in the body when there is one.
+    """
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        told = None
+    if 200 <= code < 300:
+        if not isinstance(told, dict):
+            raise BadGateway(f"the API server answered {code} with something other than an object")
+        return told
+    if 300 <= code < 400:
+        raise BadGateway(f"the API server answered {code}; redirects are not followed")
+    if isinstance(told, dict) and told.get("kind") == "Status":
+        failed = _with_type(from_status(told, code))
+    else:
+        text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
+        failed = from_code(code, " ".join(text.split()))
+    if failed.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
+        failed.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
+    raise failed
+
+
+def _is_object(obj: Any) -> bool:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+
+
+def _with_type(failed: APIError) -> APIError:
+    """A 410 as :class:`Expired`, which watchers catch."""
+    if failed.code != 410:
+        return failed
+    return Expired(failed.message, reason=failed.reason, details=failed.details)
+
+
+class _Events:
+    """Splits a watch's body into events; one line is one JSON object."""
+
+    def __init__(self, on_event: Callable[[str, Object], None]) -> None:
+        self._on_event = on_event
+        self._partial: list[bytes] = []
+        self._size = 0
+
+    def receive(self, data: bytes) -> None:
+        first, *lines = data.split(b"\n")
+        self._hold(first)
+        for line in lines:
+            whole = b"".join(self._partial)
+            self._partial, self._size = [], 0
+            if whole.strip():
+                self._deliver(whole)
+            self._hold(line)
+
+    def _hold(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > MAX_EVENT_BYTES:
+            raise BadGateway(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
+        if part:
+            self._partial.append(part)
+
+    def _deliver(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            kind, obj = event["type"], event["object"]
+            if kind == "ERROR":
+                raise _with_type(from_status(obj))
+            if kind != "BOOKMARK" and not _is_object(obj):
+                raise ValueError("an event without an object")
+            obj["metadata"].get("resourceVersion")
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            raise BadGateway("the API server sent a watch event that is not one") from None
+        self._on_event(kind, obj)

@@ -1,0 +1,376 @@
+"""
+One HTTP request to one API server, bounded in time and size.
+
+Three things stock Agent and treq leave open are closed here.  The deadline
+covers the whole exchange, not only the response's head.  An exchange that is
+given up aborts its connection: TLS's orderly close waits for a peer that may
+be dead.  And a pooled connection that the server had just closed is tried
+once more, when repeating does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet import error
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    URI,
+    Agent,
+    HTTPConnectionPool,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.http import PotentialDataLoss
+from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.kube.connection import auth_headers, endpoint, identity_stamp
+from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError
+
+USER_AGENT = b"twisted-exec"
+
+# Below the idle time of any server we know (kube-apiserver 90 s and more, ours
+# 60 s), so that the server rarely closes a connection just as we use it.
+IDLE_SECONDS = 30
+
+_log = Logger()
+
+Answer = tuple[int, Mapping[str, str], bytes]
+"""Code, the headers ``retry-after`` and ``content-type``, body."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What to ask.
+
+    :param target: path and query, percent-encoded.
+    :param repeatable: asking twice does no harm.
+    """
+
+    method: str
+    target: str
+    body: bytes = field(default=b"", repr=False)
+    content_type: str = "application/json"
+    repeatable: bool = False
+
+
+class HTTPTransport:
+    """
+    Sends requests to the server of ``config``.
+
+    Connections persist and are shared; when a PEM file changes, new requests
+    use new connections and the old ones close as they become idle.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        reactor: Any,
+        *,
+        connect_seconds: float = 10.0,
+        server: IStreamClientEndpoint | None = None,
+    ) -> None:
+        self.config = config
+        self._reactor = reactor
+        self._server = server or endpoint(config, reactor, timeout_seconds=connect_seconds)
+        self._pool = self._new_pool()
+        self._stamp = identity_stamp(config)
+
+    def close(self) -> Deferred[None]:
+        """Close idle connections; fires when they are closed."""
+        closing: Deferred[None] = self._pool.closeCachedConnections()
+        return closing
+
+    async def collect(
+        self, request: Request, *, timeout_seconds: float, limit_bytes: int
+    ) -> Answer:
+        """
+        The whole answer.
+
+        :raises BadGateway: no connection, a broken one, or a body above ``limit_bytes``.
+        :raises GatewayTimeout: no complete answer in time.
+        """
+        exchange = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
+        exchange.addTimeout(timeout_seconds, self._reactor)
+        return await self._translated(exchange, request)
+
+    async def stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        *,
+        head_seconds: float,
+        total_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        """
+        Deliver the body of a 200 to ``receive``, chunk by chunk, until it ends.
+
+        Any other answer is collected and returned, as :meth:`collect` does;
+        after a stream the returned body is empty.  Errors are those of
+        :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
+        """
+        exchange = Deferred.fromCoroutine(self._stream(request, receive, head_seconds, limit_bytes))
+        exchange.addTimeout(total_seconds, self._reactor)
+        return await self._translated(exchange, request)
+
+    async def _collect_twice(self, request: Request, limit_bytes: int) -> Answer:
+        try:
+            return await self._collect(request, limit_bytes)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not request.repeatable:
+                raise
+        return await self._collect(request, limit_bytes)
+
+    async def _collect(self, request: Request, limit_bytes: int) -> Answer:
+        use = _Use(self._current_pool())
+        response = await self._send(request, use)
+        return await _collected(response, limit_bytes, use)
+
+    async def _stream(
+        self,
+        request: Request,
+        receive: Callable[[bytes], None],
+        head_seconds: float,
+        limit_bytes: int,
+    ) -> Answer:
+        # A stream's connection is not shared: it ends with the stream.
+        use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
+        head = self._send(request, use)
+        response = await head.addTimeout(head_seconds, self._reactor)
+        if response.code != 200:
+            return await _collected(response, limit_bytes, use)
+        body = _Body(receive, use.abort)
+        response.deliverBody(body)
+        await body.done
+        return response.code, {}, b""
+
+    def _send(self, request: Request, use: _Use) -> Deferred[Any]:
+        headers: dict[bytes | str, list[bytes | str]] = {
+            b"User-Agent": [USER_AGENT],
+            b"Accept": [b"application/json"],
+        }
+        headers.update((name, [value]) for name, value in auth_headers(self.config))
+        if request.body:
+            headers[b"Content-Type"] = [request.content_type.encode("ascii")]
+        client = HTTPClient(
+            Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
+            data_to_body_producer=_Bytes,
+        )
+        sent: Deferred[Any] = client.request(
+            request.method,
+            self.config.server + request.target,
+            headers=headers,
+            data=request.body or None,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._reactor,
+        )
+        return sent.addErrback(_plain_cancellation)
+
+    def _new_pool(self) -> HTTPConnectionPool:
+        pool = HTTPConnectionPool(self._reactor, persistent=True)
+        pool.maxPersistentPerHost = 8
+        pool.cachedConnectionTimeout = IDLE_SECONDS
+        # Retrying is ours: the pool hides which connection is in use when it retries.
+        pool.retryAutomatically = False
+        return pool
+
+    def _current_pool(self) -> HTTPConnectionPool:
+        stamp = identity_stamp(self.config)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._pool.closeCachedConnections()
+            self._pool = self._new_pool()
+        return self._pool
+
+    async def _translated(self, exchange: Deferred[Answer], request: Request) -> Answer:
+        """Whatever keeps an answer from arriving is one of two API errors."""
+        try:
+            return await exchange
+        except (APIError, CancelledError):
+            raise
+        except (error.TimeoutError, TimeoutError):
+            raise GatewayTimeout(
+                f"the API server {self.config.server} did not answer "
+                f"{request.method} {_path_only(request.target)} in time"
+            ) from None
+        except _Misuse as wrapped:
+            raise wrapped.cause from None
+        except Exception as failed:
+            # Connecting and TLS fail in as many types as there are libraries;
+            # to the caller all of them mean that the server cannot be reached.
+            _log.debug("request failed: {why}", why=_why(failed))
+            raise BadGateway(
+                f"cannot reach the API server {self.config.server}: {_why(failed)}"
+            ) from None
+
+
+def _plain_cancellation(failure: Failure) -> Failure:
+    """Twisted wraps a cancellation as a response that never came."""
+    reasons = getattr(failure.value, "reasons", [])
+    return next((reason for reason in reasons if reason.check(CancelledError)), failure)
+
+
+def _path_only(target: str) -> str:
+    return target.partition("?")[0]
+
+
+def _why(failed: BaseException) -> str:
+    """One line; wrapped reasons are unwrapped."""
+    if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
+        return _why(failed.reasons[0].value) if failed.reasons else "no answer"
+    if isinstance(failed, KubeConfigError):
+        return str(failed)
+    if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
+        return "connection lost"
+    return (str(failed).splitlines() or [type(failed).__name__])[0]
+
+
+async def _collected(response: Any, limit_bytes: int, use: _Use) -> Answer:
+    collector = _Collector(limit_bytes)
+    body = _Body(collector.add, use.abort)
+    response.deliverBody(body)
+    try:
+        await body.done
+    except _Misuse as wrapped:
+        raise wrapped.cause from None
+    headers = {
+        name: (response.headers.getRawHeaders(name) or [""])[0]
+        for name in ("retry-after", "content-type")
+    }
+    return response.code, headers, b"".join(collector.chunks)
+
+
+class _Misuse(Exception):
+    """The receiver of a body raised ``cause``."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _Collector:
+    def __init__(self, limit_bytes: int) -> None:
+        self.chunks: list[bytes] = []
+        self._left = limit_bytes
+        self._limit = limit_bytes
+
+    def add(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadGateway(f"the API server's answer is larger than {self._limit} bytes")
+        self.chunks.append(data)
+
+
+class _Body(Protocol):
+    """
+    Gives a response's body to ``receive``.
+
+    ``done`` fires at its end; cancelling it, or an exception of ``receive``,
+    aborts the connection.
+    """
+
+    def __init__(self, receive: Callable[[bytes], None], abort: Callable[[], object]) -> None:
+        self._receive = receive
+        self._abort = abort
+        self.done: Deferred[None] = Deferred(lambda _: self._give_up(Failure(CancelledError())))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.done.called:
+            return
+        try:
+            self._receive(data)
+        except Exception as cause:
+            # Raised into the HTTP parser it would be a broken response; the
+            # one who waits for the body must see it as it is.
+            self._give_up(Failure(_Misuse(cause)))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self._settle(None)
+        else:
+            self._settle(reason)
+
+    def _give_up(self, why: Failure) -> None:
+        self._settle(why)  # before the abort, whose connectionLost would tell less
+        self._abort()
+
+    def _settle(self, outcome: Failure | None) -> None:
+        if self.done.called:
+            return
+        if outcome is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(outcome)
+
+
+class _Use:
+    """
+    One exchange's use of a pool: remembers its connection, to abort it.
+
+    Stands in for the pool where Agent wants one.
+    """
+
+    def __init__(self, pool: HTTPConnectionPool) -> None:
+        self._pool = pool
+        self.persistent = pool.persistent
+        self._protocol: Any = None
+
+    def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
+        connecting: Deferred[Any] = self._pool.getConnection(key, endpoint)
+        return connecting.addCallback(self._connected)
+
+    def _connected(self, protocol: Any) -> Any:
+        self._protocol = protocol
+        return protocol
+
+    def abort(self) -> None:
+        """End the connection now, without waiting for the peer."""
+        if self._protocol is not None:
+            self._protocol.abort()
+
+
+@implementer(IAgentEndpointFactory)
+class _Fixed:
+    """Every URL leads to the one server that this transport is for."""
+
+    def __init__(self, server: IStreamClientEndpoint) -> None:
+        self._server = server
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        return self._server
+
+
+@implementer(IBodyProducer)
+class _Bytes:
+    """A body that is in memory already: written at once, without a Cooperator."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Everything is written already."""
+
+    def resumeProducing(self) -> None:
+        """Everything is written already."""
+
+    def stopProducing(self) -> None:
+        """Everything is written already."""

@@ -1,0 +1,253 @@
+"""
+A reflector: a local copy of one resource, kept current by list and watch.
+
+Level-triggered: what counts is the copy; events only say when to look.  A
+watch that ends is resumed from the last ``resourceVersion`` seen, one that
+fails is resumed after a pause that doubles with jitter, and when the server no
+longer knows that version the list is fetched again and the differences are
+told.  Whatever was missed meanwhile therefore arrives as its sum.  Source of
+the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import Interface
+
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, Expired
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+# A server that ends every watch at once must not make us spin.
+SHORT_WATCH_SECONDS = 1.0
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+Change = Callable[[Object | None, Object | None], None]
+"""Called with the object before and after; ``None`` for not there."""
+
+
+class IStore(Interface):
+    """Read access to a local copy."""
+
+    def get(name: str, namespace: str = "") -> Object | None:
+        """The object as last seen, not to be changed; ``None`` when there is none."""
+
+
+def key_of(obj: Object) -> Key:
+    """Namespace and name of an object."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Backoff:
+    """
+    Pauses that double up to a limit, each between half and all of itself.
+
+    :param rng: gives ``random()``; the jitter keeps many clients apart.
+    """
+
+    def __init__(
+        self,
+        first_seconds: float = FIRST_PAUSE_SECONDS,
+        longest_seconds: float = LONGEST_PAUSE_SECONDS,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._first = self._next = first_seconds
+        self._longest = longest_seconds
+        self._random = rng or random.Random()
+
+    def reset(self) -> None:
+        """It worked: the next pause is the first again."""
+        self._next = self._first
+
+    def pause(self) -> float:
+        """How many seconds to wait now."""
+        seconds, self._next = self._next, min(self._next * 2, self._longest)
+        return seconds * (0.5 + self._random.random() / 2)
+
+
+class Reflector:
+    """
+    The objects of ``resource``, as the API server last told.
+
+    :param on_change: told of each difference, in order.  An object that was
+        deleted and made anew in between is told as two changes.  What it
+        raises is logged; the copy goes on.
+    """
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        resource: Resource,
+        clock: IReactorTime,
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        on_change: Change | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.synced = False
+        """The copy was complete at least once."""
+        self.problem = ""
+        """Why the copy is not current, or empty."""
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
+        self._on_change = on_change
+        self._backoff = Backoff(rng=rng)
+        self._objects: dict[Key, Object] = {}
+        self._version = ""
+        self._fresh = False
+        self._running: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+
+    _log = Logger()
+
+    def start(self) -> None:
+        """List, then watch, until :meth:`stop`."""
+        if self._running is None:
+            self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
+
+    def stop(self) -> Deferred[None]:
+        """Cancel what is under way; fires when nothing is left.  The copy stays readable."""
+        running, self._running = self._running, None
+        if running is None:
+            return succeed(None)
+        running.cancel()
+        return running
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self.problem = "the reflector failed; see the log"
+            self._log.failure("{resource}: the reflector failed", failure, resource=self.resource)
+
+    def when_synced(self) -> Deferred[None]:
+        """Fires when the first list has arrived."""
+        if self.synced:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        return waiting
+
+    def get(self, name: str, namespace: str = "") -> Object | None:
+        """See :meth:`IStore.get`."""
+        return self._objects.get((namespace, name))
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch_once()
+            except Expired as expired:
+                self._version = ""
+                if self._fresh:  # the version was just listed: do not spin
+                    await self._pause(expired.message, 0)
+            except APIError as refused:
+                await self._pause(refused.message, refused.retry_after_seconds or 0)
+
+    async def _list(self) -> None:
+        listed = await self._client.list(self.resource, self._namespace, **self._selectors)
+        self._replace({key_of(obj): obj for obj in listed["items"]})
+        self._version = str(listed["metadata"].get("resourceVersion") or "0")
+        self._fresh = True
+        self.problem = ""
+        if not self.synced:
+            self.synced = True
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    async def _watch_once(self) -> None:
+        begun = self._clock.seconds()
+        await self._client.watch(
+            self.resource,
+            self._event,
+            self._namespace,
+            resource_version=self._version,
+            **self._selectors,
+        )
+        if self._clock.seconds() - begun < SHORT_WATCH_SECONDS:
+            await self._pause("the API server ends watches at once", 0)
+        else:
+            self._current()
+
+    def _current(self) -> None:
+        if self.problem:
+            self._log.info("{resource}: current again", resource=self.resource.qualified)
+        self.problem = ""
+        self._fresh = False
+        self._backoff.reset()
+
+    async def _pause(self, why: str, at_least_seconds: float) -> None:
+        if why != self.problem:
+            self._log.warn("{resource}: {why}", resource=self.resource.qualified, why=why)
+        self.problem = why
+        seconds = max(self._backoff.pause(), min(at_least_seconds, LONGEST_PAUSE_SECONDS))
+        await deferLater(self._clock, seconds)
+
+    def _event(self, kind: str, obj: Object) -> None:
+        version = obj["metadata"].get("resourceVersion")
+        if version:
+            self._version = str(version)
+        self._current()
+        if kind in ("ADDED", "MODIFIED"):
+            self._put(obj)
+        elif kind == "DELETED":
+            self._drop(key_of(obj))
+
+    def _replace(self, objects: dict[Key, Object]) -> None:
+        for key in [key for key in self._objects if key not in objects]:
+            self._drop(key)
+        for obj in objects.values():
+            self._put(obj)
+
+    def _put(self, obj: Object) -> None:
+        key = key_of(obj)
+        before = self._objects.get(key)
+        if before is not None and _uid(before) != _uid(obj):
+            self._drop(key)
+            before = None
+        self._objects[key] = obj
+        if before is None or before != obj:
+            self._tell(before, obj)
+
+    def _drop(self, key: Key) -> None:
+        before = self._objects.pop(key, None)
+        if before is not None:
+            self._tell(before, None)
+
+    def _tell(self, before: Object | None, after: Object | None) -> None:
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(before, after)
+        except Exception:
+            # The listener's bug is not the copy's: logged whole, once, here.
+            self._log.failure("a listener of {resource} failed", resource=self.resource.qualified)
+
+
+def _uid(obj: Object) -> Any:
+    return obj["metadata"].get("uid")

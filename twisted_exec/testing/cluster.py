@@ -1,0 +1,440 @@
+"""
+A cluster in memory: versioned objects, watches and reviews without a server.
+
+It keeps the promises that a client may rely on (``tests/contracts``): versions
+grow with each change, an update of an old version is a conflict, ``status`` is
+written only through its subresource, finalizers hold what is deleted, field and
+label selectors choose, a watch that starts too far back is told to list again.
+It does not validate objects; that is the API server's work.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import ALL, Kind
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.selectors import parse_fields, parse_labels
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadGateway,
+    Conflict,
+    Expired,
+    NotFound,
+)
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+Key = tuple[Resource, str, str]
+Review = Callable[[Object], Object]
+"""Gets a review's object, gives its ``status``."""
+
+
+class MemoryCluster:
+    """
+    All objects, their history and who watches.
+
+    :param kinds: what is served.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...] = ALL) -> None:
+        self.kinds = {kind.resource: kind for kind in kinds}
+        self.objects: dict[Key, Object] = {}
+        self.reviews: dict[Resource, Review] = {}
+        """How each kind of review is answered; others are refused with 404."""
+        self.problem: APIError | None = None
+        """While set, every request fails with it."""
+        self.requests: list[tuple[str, str, str, str]] = []
+        """Verb, plural, namespace and name of every request so far."""
+        self.version = 1
+        self._history: list[tuple[int, str, Key, Object]] = []
+        self._oldest = 0
+        self._watchers: list[_Watcher] = []
+
+    def client(self) -> MemoryClient:
+        """A client that may do everything."""
+        return MemoryClient(self)
+
+    def compact(self) -> None:
+        """Forget the history: watches from earlier versions get ``Expired``."""
+        self._history.clear()
+        self._oldest = self.version
+
+    def end_watches(self, why: APIError | None = None) -> None:
+        """End every watch, normally or with an error."""
+        for watcher in list(self._watchers):
+            watcher.end(why)
+
+    def bookmark(self) -> None:
+        """Send every watcher a bookmark with the newest version."""
+        for watcher in list(self._watchers):
+            watcher.on_event("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
+
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return len(self._watchers)
+
+    def kind(self, resource: Resource) -> Kind:
+        """What is known of ``resource``; :class:`NotFound` when it is not served."""
+        try:
+            return self.kinds[resource]
+        except KeyError:
+            raise NotFound(
+                resource.plural,
+                "",
+                resource.group,
+                "the server could not find the requested resource",
+            ) from None
+
+    def put(self, key: Key, obj: Object) -> Object:
+        """Store ``obj`` under the next version and tell the watchers."""
+        known = self.objects.get(key)
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[key] = obj
+        self._record("MODIFIED" if known is not None else "ADDED", key, obj, known)
+        return copy.deepcopy(obj)
+
+    def remove(self, key: Key) -> Object:
+        """Take an object away and tell the watchers."""
+        obj = self.objects.pop(key)
+        self.version += 1
+        gone = copy.deepcopy(obj)
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self._record("DELETED", key, gone, obj)
+        return gone
+
+    def find(self, resource: Resource, namespace: str, name: str) -> tuple[Key, Object]:
+        """The stored object itself; :class:`NotFound` when there is none."""
+        kind = self.kind(resource)
+        key = (kind.resource, namespace if resource.namespaced else "", name)
+        if key not in self.objects:
+            raise NotFound(resource.plural, name, resource.group)
+        return key, self.objects[key]
+
+    def add_watcher(self, watcher: _Watcher, since: int) -> None:
+        """Replay what happened after version ``since``, then keep telling."""
+        if since < self._oldest:
+            raise Expired(f"too old resource version: {since} ({self._oldest})")
+        self._watchers.append(watcher)
+        for version, event, key, obj in list(self._history):
+            if version > since:
+                watcher.offer(event, key, obj, None)
+
+    def drop_watcher(self, watcher: _Watcher) -> None:
+        """Tell it no more."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def _record(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
+        snapshot = copy.deepcopy(obj)
+        self._history.append((self.version, event, key, snapshot))
+        for watcher in list(self._watchers):
+            watcher.offer(event, key, snapshot, before)
+
+
+class _Selection:
+    """What one list or watch is about."""
+
+    def __init__(
+        self, kind: Kind, namespace: str, field_selector: str, label_selector: str
+    ) -> None:
+        self._kind = kind
+        self._namespace = namespace
+        self._fields = parse_fields(field_selector)
+        self._fields.check(kind.selectable)
+        self._labels = parse_labels(label_selector)
+
+    def holds(self, key: Key, obj: Object | None) -> bool:
+        if obj is None or key[0] != self._kind.resource:
+            return False
+        if self._namespace and key[1] != self._namespace:
+            return False
+        return self._fields.matches(obj, self._kind.selectable) and self._labels.matches(
+            obj["metadata"].get("labels") or {}
+        )
+
+
+class _Watcher:
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        selection: _Selection,
+        on_event: Callable[[str, Object], None],
+    ) -> None:
+        self.on_event = on_event
+        self._cluster = cluster
+        self._selection = selection
+        self.done: Deferred[None] = Deferred(lambda _: cluster.drop_watcher(self))
+
+    def offer(self, event: str, key: Key, obj: Object, before: Object | None) -> None:
+        """Like the API server: leaving the selection is told as a deletion."""
+        was, now = self._selection.holds(key, before), self._selection.holds(key, obj)
+        if event == "MODIFIED" and before is not None:
+            if not was and not now:
+                return
+            event = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
+        elif not now:
+            return
+        self.on_event(event, copy.deepcopy(obj))
+
+    def end(self, why: APIError | None) -> None:
+        self._cluster.drop_watcher(self)
+        if why is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(why)
+
+
+@implementer(IKubeClient)
+class MemoryClient:
+    """A client of a :class:`MemoryCluster`; answers at once."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
+        """See :meth:`IKubeClient.get`."""
+        return self._do(
+            "get", resource, namespace, name, lambda: self._get(resource, name, namespace)
+        )
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.list`."""
+        return self._do(
+            "list",
+            resource,
+            namespace,
+            "",
+            lambda: self._list(resource, namespace, field_selector, label_selector),
+        )
+
+    def create(
+        self,
+        resource: Resource,
+        obj: Object,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        name: str = "",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.create`."""
+        return self._do(
+            "create", resource, namespace, name, lambda: self._create(resource, obj, namespace)
+        )
+
+    def update(
+        self, resource: Resource, obj: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.update`."""
+        name = obj["metadata"]["name"]
+        return self._do(
+            "update",
+            resource,
+            namespace,
+            name,
+            lambda: self._change(resource, namespace, name, subresource, lambda _: obj),
+        )
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = "application/merge-patch+json",
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.patch`; merge patches only."""
+        return self._do(
+            "patch",
+            resource,
+            namespace,
+            name,
+            lambda: self._change(
+                resource, namespace, name, subresource, lambda old: _merged(old, patch)
+            ),
+        )
+
+    def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+    ) -> Deferred[Object]:
+        """See :meth:`IKubeClient.delete`."""
+        return self._do(
+            "delete",
+            resource,
+            namespace,
+            name,
+            lambda: self._delete(resource, name, namespace, uid),
+        )
+
+    def watch(
+        self,
+        resource: Resource,
+        on_event: Callable[[str, Object], None],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Deferred[None]:
+        """See :meth:`IKubeClient.watch`."""
+
+        def begin() -> Deferred[None]:
+            kind = self._cluster.kind(resource)
+            selection = _Selection(kind, namespace, field_selector, label_selector)
+            watcher = _Watcher(self._cluster, selection, on_event)
+            self._cluster.add_watcher(watcher, int(resource_version))
+            return watcher.done
+
+        return self._do("watch", resource, namespace, "", begin)
+
+    def _do(
+        self, verb: str, resource: Resource, namespace: str, name: str, act: Callable[[], Any]
+    ) -> Deferred[Any]:
+        self._cluster.requests.append((verb, resource.plural, namespace, name))
+        if self._cluster.problem is not None:
+            return fail(self._cluster.problem)
+        try:
+            done = act()
+        except APIError as refused:
+            return fail(refused)
+        return done if isinstance(done, Deferred) else succeed(done)
+
+    def _get(self, resource: Resource, name: str, namespace: str) -> Object:
+        return copy.deepcopy(self._cluster.find(resource, namespace, name)[1])
+
+    def _list(
+        self, resource: Resource, namespace: str, field_selector: str, label_selector: str
+    ) -> Object:
+        kind = self._cluster.kind(resource)
+        selection = _Selection(kind, namespace, field_selector, label_selector)
+        chosen = [
+            o
+            for key, o in sorted(self._cluster.objects.items(), key=_order)
+            if selection.holds(key, o)
+        ]
+        return {
+            "apiVersion": resource.api_version,
+            "kind": kind.list_kind,
+            "metadata": {"resourceVersion": str(self._cluster.version)},
+            "items": copy.deepcopy(chosen),
+        }
+
+    def _create(self, resource: Resource, obj: Object, namespace: str) -> Object:
+        if resource in self._cluster.reviews:
+            return {**obj, "status": self._cluster.reviews[resource](copy.deepcopy(obj))}
+        kind = self._cluster.kind(resource)
+        if not kind.stored:
+            raise NotFound(resource.plural, "", resource.group)
+        new = copy.deepcopy(obj)
+        metadata = new.setdefault("metadata", {})
+        key = (resource, namespace if resource.namespaced else "", metadata["name"])
+        if key in self._cluster.objects:
+            raise AlreadyExists(resource.plural, metadata["name"], resource.group)
+        if key[1]:
+            metadata["namespace"] = key[1]
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        if kind.counts_generation:
+            metadata["generation"] = 1
+        if kind.has_status:
+            new.pop("status", None)
+        new.update(apiVersion=resource.api_version, kind=resource.kind)
+        return self._cluster.put(key, new)
+
+    def _change(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        subresource: str,
+        change: Callable[[Object], Object],
+    ) -> Object:
+        key, old = self._cluster.find(resource, namespace, name)
+        wanted = change(copy.deepcopy(old))
+        _check_version(resource, name, old, wanted)
+        new = self._joined(self._cluster.kind(resource), old, wanted, subresource)
+        if new == old:
+            return copy.deepcopy(old)
+        stored = self._cluster.put(key, new)
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            self._cluster.remove(key)
+        return stored
+
+    def _joined(self, kind: Kind, old: Object, wanted: Object, subresource: str) -> Object:
+        """The part that may be written through this door from ``wanted``, the rest from ``old``."""
+        if subresource == "status":
+            return {**copy.deepcopy(old), "status": copy.deepcopy(wanted.get("status"))}
+        new = copy.deepcopy(wanted)
+        for name in ("uid", "creationTimestamp", "deletionTimestamp", "generation", "namespace"):
+            new["metadata"].pop(name, None)
+            if name in old["metadata"]:
+                new["metadata"][name] = old["metadata"][name]
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if kind.has_status:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = copy.deepcopy(old["status"])
+        if kind.counts_generation and new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+        return new
+
+    def _delete(self, resource: Resource, name: str, namespace: str, uid: str) -> Object:
+        key, old = self._cluster.find(resource, namespace, name)
+        if uid and old["metadata"]["uid"] != uid:
+            raise Conflict(
+                f'Operation cannot be fulfilled on {resource.qualified} "{name}": '
+                f"the UID in the precondition ({uid}) does not match the UID in record"
+            )
+        if old["metadata"].get("finalizers"):
+            new = copy.deepcopy(old)
+            new["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+            return self._cluster.put(key, new)
+        return self._cluster.remove(key)
+
+
+def _order(item: tuple[Key, Object]) -> tuple[str, str]:
+    return item[0][1], item[0][2]
+
+
+def _check_version(resource: Resource, name: str, old: Object, wanted: Object) -> None:
+    version = wanted["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.qualified} "{name}": '
+            "the object has been modified; please apply your changes to the latest version"
+        )
+
+
+def _merged(old: Any, patch: Mapping[str, Any]) -> Any:
+    """RFC 7396."""
+    merged = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            merged[key] = _merged(merged.get(key), value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def unreachable() -> APIError:
+    """What every request gets while the API server is away; see ``MemoryCluster.problem``."""
+    return BadGateway("cannot reach the API server: connection refused")
