@@ -19,7 +19,7 @@ import termios
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.terminal import Signals, Terminal, nonblocking
-from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.wire.remotecommand import TerminalSize
 
 
 def set_size(fd: int, columns: int, rows: int) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.wire.remotecommand import TerminalSize
 
 DEADLY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
