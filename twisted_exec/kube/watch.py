@@ -29,7 +29,8 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 
-# A server that ends every watch at once must not make us spin.
+# A server that ends every watch at once, or finds the version that it just gave
+# too old, must not make us spin.
 SHORT_WATCH_SECONDS = 1.0
 
 Key = tuple[str, str]
@@ -113,7 +114,7 @@ class Reflector:
         self._backoff = Backoff(rng=rng)
         self._objects: dict[Key, Object] = {}
         self._version = ""
-        self._fresh = False
+        self._listed = 0.0
         self._running: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
 
@@ -163,7 +164,7 @@ class Reflector:
                 await self._watch_once()
             except Expired as expired:
                 self._version = ""
-                if self._fresh:  # the version was just listed: do not spin
+                if self._clock.seconds() - self._listed < SHORT_WATCH_SECONDS:
                     await self._pause(expired.message, 0)
             except APIError as refused:
                 await self._pause(refused.message, refused.retry_after_seconds or 0)
@@ -172,7 +173,7 @@ class Reflector:
         listed = await self._client.list(self.resource, self._namespace, **self._selectors)
         self._replace({key_of(obj): obj for obj in listed["items"]})
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
-        self._fresh = True
+        self._listed = self._clock.seconds()
         self.problem = ""
         if not self.synced:
             self.synced = True
@@ -198,7 +199,6 @@ class Reflector:
         if self.problem:
             self._log.info("{resource}: current again", resource=self.resource.qualified)
         self.problem = ""
-        self._fresh = False
         self._backoff.reset()
 
     async def _pause(self, why: str, at_least_seconds: float) -> None:

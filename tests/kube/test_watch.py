@@ -1,0 +1,252 @@
+"""Tests for :mod:`twisted_exec.kube.watch`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import Expired, Forbidden, TooManyRequests
+from twisted_exec.kube.watch import LONGEST_PAUSE_SECONDS, Backoff, Reflector
+from twisted_exec.testing.cluster import MemoryCluster, unreachable
+
+MACHINES = kinds.MACHINES.resource
+
+
+class BackoffTests(SynchronousTestCase):
+    """Tests for :class:`Backoff`."""
+
+    def test_doubles_with_jitter_up_to_a_limit(self) -> None:
+        """Each pause is between half and all of a value that doubles until the limit."""
+        backoff = Backoff(1.0, 8.0, random.Random(7))
+        for whole in (1, 2, 4, 8, 8, 8):
+            pause = backoff.pause()
+            self.assertTrue(whole / 2 <= pause <= whole, pause)
+        backoff.reset()
+        self.assertLessEqual(backoff.pause(), 1)
+
+
+class ReflectorTests(SynchronousTestCase):
+    """Tests for :class:`Reflector`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cluster = MemoryCluster()
+        self.client = self.cluster.client()
+        self.changes: list[tuple[str | None, str | None]] = []
+        self.reflector = self.make()
+
+    def make(self, **more: Any) -> Reflector:
+        return Reflector(
+            self.client,
+            MACHINES,
+            self.clock,
+            on_change=self.changed,
+            rng=random.Random(1),
+            **more,
+        )
+
+    def changed(self, before: Any, after: Any) -> None:
+        def told(obj: Any) -> str | None:
+            return obj and f"{obj['metadata']['name']}:{obj['spec']['n']}"
+
+        self.changes.append((told(before), told(after)))
+
+    def machine(self, name: str, n: int = 0, pool: str = "p") -> None:
+        spec = {"n": n, "machinePoolRef": {"name": pool}}
+        self.successResultOf(
+            self.client.create(MACHINES, {"metadata": {"name": name}, "spec": spec}, "lab")
+        )
+
+    def patch_machine(self, name: str, n: int, **spec: Any) -> None:
+        self.successResultOf(self.client.patch(MACHINES, name, {"spec": {"n": n, **spec}}, "lab"))
+
+    def delete(self, name: str) -> None:
+        self.successResultOf(self.client.delete(MACHINES, name, "lab"))
+
+    def count(self, verb: str) -> int:
+        return [request[0] for request in self.cluster.requests].count(verb)
+
+    def test_follows(self) -> None:
+        """What is there is told first, then each change."""
+        self.machine("a")
+        synced = self.reflector.when_synced()
+        self.assertNoResult(synced)
+        self.reflector.start()
+        self.successResultOf(synced)
+        self.machine("b")
+        self.patch_machine("a", 1)
+        self.delete("b")
+        self.assertEqual(
+            self.changes, [(None, "a:0"), (None, "b:0"), ("a:0", "a:1"), ("b:0", None)]
+        )
+        self.assertEqual(len(self.reflector), 1)
+        found = self.reflector.get("a", "lab")
+        assert found is not None
+        self.assertEqual(found["spec"]["n"], 1)
+        self.assertIsNone(self.reflector.get("b", "lab"))
+
+    def test_selector(self) -> None:
+        """An object that leaves the selection is told as gone, one that enters as new."""
+        self.reflector = self.make(field_selector="spec.machinePoolRef.name=p")
+        self.reflector.start()
+        self.machine("a")
+        self.machine("other", pool="q")
+        self.patch_machine("a", 0, machinePoolRef={"name": "q"})
+        self.patch_machine("other", 0, machinePoolRef={"name": "p"})
+        self.assertEqual(self.changes, [(None, "a:0"), ("a:0", None), (None, "other:0")])
+
+    def test_resumes(self) -> None:
+        """A watch that ends is resumed where it was, without a new list."""
+        self.reflector.start()
+        self.machine("a")
+        self.clock.advance(60)
+        self.cluster.end_watches()
+        self.assertEqual((self.count("list"), self.cluster.watches), (1, 1))
+        self.machine("b")
+        self.assertEqual(self.changes, [(None, "a:0"), (None, "b:0")])
+
+    def test_lost_connection(self) -> None:
+        """A watch that breaks is resumed after a pause; nothing of the time between is lost."""
+        self.reflector.start()
+        self.machine("a")
+        self.cluster.end_watches(unreachable())
+        self.assertEqual(self.cluster.watches, 0)
+        self.assertIn("connection refused", self.reflector.problem)
+        self.patch_machine("a", 1)
+        self.clock.advance(0.5)
+        self.assertEqual((self.cluster.watches, self.count("list")), (1, 1))
+        self.assertEqual(self.changes, [(None, "a:0"), ("a:0", "a:1")])
+        self.assertEqual(self.reflector.problem, "")
+
+    def test_expired(self) -> None:
+        """When the version is too old, the list is fetched again and the sum is told."""
+        self.machine("gone")
+        self.machine("same")
+        self.machine("anew")
+        self.reflector.start()
+        self.changes.clear()
+        self.cluster.end_watches(unreachable())
+        self.delete("gone")
+        self.delete("anew")
+        self.machine("anew", 5)
+        self.machine("new")
+        self.cluster.compact()
+        self.clock.advance(2)
+        self.assertEqual(
+            self.changes,
+            [("gone:0", None), ("anew:0", None), (None, "anew:5"), (None, "new:0")],
+        )
+        self.assertEqual((self.count("list"), self.cluster.watches), (2, 1))
+
+    def test_bookmarks(self) -> None:
+        """A bookmark moves the version on, so that a quiet watch can be resumed."""
+        self.reflector.start()
+        self.successResultOf(
+            self.client.create(kinds.NAMESPACES.resource, {"metadata": {"name": "n"}})
+        )
+        self.cluster.bookmark()
+        self.cluster.compact()
+        self.cluster.end_watches(unreachable())
+        self.clock.advance(1)
+        self.assertEqual((self.count("list"), self.cluster.watches), (1, 1))
+        self.assertEqual(self.changes, [])
+
+    def test_backs_off(self) -> None:
+        """While the server is away the pauses grow, to a limit; then it is current again."""
+        self.cluster.problem = unreachable()
+        self.reflector.start()
+        for _ in range(400):
+            self.clock.advance(1)
+        self.assertTrue(15 < self.count("list") < 40, self.count("list"))
+        self.assertFalse(self.reflector.synced)
+        self.cluster.problem = None
+        self.machine("a")
+        self.clock.advance(LONGEST_PAUSE_SECONDS)
+        self.assertTrue(self.reflector.synced)
+        self.assertEqual((self.reflector.problem, self.changes), ("", [(None, "a:0")]))
+
+    def test_asked_to_wait(self) -> None:
+        """A server that says when to come back is asked no earlier."""
+        self.cluster.problem = TooManyRequests("full", 20)
+        self.reflector.start()
+        self.clock.advance(19)
+        self.assertEqual(self.count("list"), 1)
+        self.clock.advance(1)
+        self.assertEqual(self.count("list"), 2)
+
+    def test_forbidden_is_tried_again(self) -> None:
+        """Even a refusal may be mended meanwhile."""
+        self.cluster.problem = Forbidden("may not")
+        self.reflector.start()
+        self.cluster.problem = None
+        self.clock.advance(0.5)
+        self.assertTrue(self.reflector.synced)
+
+    def test_watches_that_end_at_once(self) -> None:
+        """A server that ends every watch at once does not make us spin."""
+        self.reflector.start()
+        for _ in range(100):
+            self.cluster.end_watches()
+            self.clock.advance(0.1)
+        self.assertLess(self.count("watch"), 12)
+
+    def test_always_expired(self) -> None:
+        """Nor does one that finds every version too old, the listed one included."""
+        self.patch(
+            self.client, "watch", lambda *args, **more: fail(Expired("too old resource version"))
+        )
+        self.reflector.start()
+        for _ in range(100):
+            self.clock.advance(0.1)
+        self.assertLess(self.count("list"), 12)
+
+    def test_listener_fails(self) -> None:
+        """A listener's failure is logged; the copy goes on."""
+
+        def on_change(before: Any, after: Any) -> None:
+            raise LookupError("mine")
+
+        reflector = Reflector(self.client, MACHINES, self.clock, on_change=on_change)
+        reflector.start()
+        self.machine("a")
+        self.machine("b")
+        self.assertEqual(len(reflector), 2)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 2)
+
+    def test_stop_while_watching(self) -> None:
+        """Stopping ends the watch and leaves no timer; what was seen stays readable."""
+        self.reflector.start()
+        self.machine("a")
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual((self.cluster.watches, self.clock.getDelayedCalls()), (0, []))
+        self.machine("b")
+        self.assertEqual(len(self.reflector), 1)
+        self.successResultOf(self.reflector.stop())
+
+    def test_stop_while_pausing(self) -> None:
+        """Stopping ends a pause."""
+        self.cluster.problem = unreachable()
+        self.reflector.start()
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_listing(self) -> None:
+        """Stopping gives up a list under way."""
+        cancelled: list[object] = []
+        self.patch(self.client, "list", lambda *args, **more: Deferred(cancelled.append))
+        self.reflector.start()
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual(len(cancelled), 1)
+
+    def test_waiting_is_cancelled(self) -> None:
+        """Whoever no longer waits for the first list is not told."""
+        waiting = self.reflector.when_synced()
+        waiting.addErrback(lambda failure: None)
+        waiting.cancel()
+        self.reflector.start()
+        self.assertTrue(self.reflector.synced)
