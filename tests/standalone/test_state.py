@@ -1,0 +1,102 @@
+"""
+Tests for :mod:`twisted_exec.standalone.state`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.standalone.state import VERSION, StateDirectory, StateError
+
+
+class StateDirectoryTests(SynchronousTestCase):
+    """Tests for :class:`StateDirectory`."""
+
+    def setUp(self) -> None:
+        self.path = os.path.join(self.mktemp(), "nested", "state")
+
+    def open(self) -> StateDirectory:
+        state = StateDirectory(self.path)
+        state.open()
+        self.addCleanup(state.close)
+        return state
+
+    def refusal(self) -> str:
+        with self.assertRaises(StateError) as caught:
+            self.open()
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    def test_private(self) -> None:
+        """Nobody else can look into it."""
+        self.open()
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o700)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.path, "lock")).st_mode), 0o600)
+
+    def test_reopened(self) -> None:
+        """A restart finds it again."""
+        self.open().close()
+        self.open()
+
+    def test_locked(self) -> None:
+        """A second start is told who uses it."""
+        self.open()
+        self.assertIn(f"in use by process {os.getpid()}", self.refusal())
+
+    def test_lock_dies_with_its_process(self) -> None:
+        """After kill -9 the next start has it."""
+        program = (
+            "import sys, time; from twisted_exec.standalone.state import StateDirectory\n"
+            "state = StateDirectory(sys.argv[1]); state.open(); print('up', flush=True)\n"
+            "time.sleep(60)"
+        )
+        holder = subprocess.Popen(
+            [sys.executable, "-c", program, self.path], stdout=subprocess.PIPE
+        )
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.kill)
+        assert holder.stdout is not None
+        self.addCleanup(holder.stdout.close)
+        self.assertEqual(holder.stdout.readline(), b"up\n")
+        self.assertIn(str(holder.pid), self.refusal())
+        holder.kill()
+        holder.wait()
+        self.open()
+
+    def test_newer(self) -> None:
+        """A layout that we do not know is not touched."""
+        self.open().close()
+        with open(os.path.join(self.path, "version"), "w") as file:
+            file.write(f"{VERSION + 1}\n")
+        self.assertIn("newer version", self.refusal())
+
+    def test_not_ours(self) -> None:
+        """Neither a damaged version file, nor a file in its place, nor an open directory will do."""
+        self.open().close()
+        with open(os.path.join(self.path, "version"), "w") as file:
+            file.write("what?\n")
+        self.assertIn("no version number", self.refusal())
+        os.chmod(self.path, 0o755)
+        self.assertIn("open to others", self.refusal())
+        self.path = os.path.join(self.path, "lock")
+        self.assertIn("not a directory", self.refusal())
+
+    def test_names(self) -> None:
+        """What was made once is remembered."""
+        state = self.open()
+        self.assertEqual(state.names("created"), set())
+        state.keep_names("created", {"b", "a"})
+        self.assertEqual(state.names("created"), {"a", "b"})
+
+    def test_remove(self) -> None:
+        """Removing what is not there is no error."""
+        state = self.open()
+        state.remove("admin.kubeconfig")
+        state.keep_names("admin.kubeconfig", {"x"})
+        state.remove("admin.kubeconfig")
+        self.assertFalse(os.path.exists(state.file("admin.kubeconfig")))

@@ -1,0 +1,285 @@
+"""
+``kubectl console NAME``: the serial console of a machine, in this terminal.
+
+kubectl runs the executable ``kubectl-console`` that it finds in ``PATH`` and
+hands over everything after the plugin's name.
+
+Start-up is short on purpose: what a wrong command line needs is imported
+first, Twisted and TLS only when there is something to connect to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from twisted_exec.cli.escape import DEFAULT, EscapeKey, parse_escape
+
+if TYPE_CHECKING:
+    from twisted_exec.cli.session import Outcome
+    from twisted_exec.kube.kubeconfig import ClientConfig
+
+_DESCRIPTION = """\
+Open the serial console of a machine in this terminal. Everything typed goes to
+the machine, Ctrl-C too; the escape key leaves.
+
+When input is no terminal, it is sent, and the session ends after its end: with
+--linger when the machine was quiet for that many seconds, else when the
+machine's side says so (about a second of quiet, or the process is done).
+"""
+
+_EPILOG = """\
+Exit code: 0 when the session ended well (also by the escape key and after
+--linger); the process's code when a shell or another process ended; else 1,
+with one line on stderr that says why.
+
+TWISTED_EXEC_LOG=FILE in the environment keeps a log.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run the program.
+
+    :param argv: the arguments, without the program's name.
+    :return: the exit code.
+    """
+    try:
+        _open_standard_descriptors()
+        options = parse_options(sys.argv[1:] if argv is None else argv)
+        return _conclude(*_run(options))
+    except KeyboardInterrupt:  # before or after the session, which has its own signals
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 130
+    except BrokenPipeError:  # --help | head
+        return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    """
+    Read the command line.
+
+    :raises SystemExit: 0 after ``--help``, 1 after one line that says what is wrong.
+    """
+    parser = _Parser(
+        prog="kubectl console",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", help="the machine")
+    parser.add_argument("-n", "--namespace", help="instead of the context's")
+    parser.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
+    parser.add_argument("--context", metavar="C", help="instead of the current one")
+    parser.add_argument(
+        "--escape",
+        metavar="KEY",
+        type=_escape,
+        default=DEFAULT,
+        help="the control key that leaves, as ^], ctrl-] or C-] (default), or none; "
+        "to send that very key, choose another",
+    )
+    parser.add_argument(
+        "--linger",
+        metavar="SECONDS",
+        type=_seconds,
+        help="after the end of input, go on until there was no output for so long",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end the whole session after so long, with exit code 1",
+    )
+    return parser.parse_args(argv)
+
+
+def _escape(text: str) -> EscapeKey | None:
+    try:
+        return parse_escape(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    # Longer than a year is a slip, and infinity no number of seconds.
+    if not 0 <= seconds <= 366 * 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _open_standard_descriptors() -> None:
+    """
+    A closed one would be given to the first socket that is opened.
+
+    Found that way by scripts that run ``kubectl console x <&-``.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+
+
+def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
+    """The outcome, and whether the terminal's cursor is inside a line."""
+    from twisted_exec.cli.session import Outcome
+    from twisted_exec.kube.kubeconfig import KubeConfigError, load
+
+    try:
+        config = load(options.kubeconfig, options.context)
+    except KubeConfigError as error:
+        return Outcome(1, str(error)), False
+    return _Program(options, config).run()
+
+
+def _conclude(outcome: Outcome, mid_line: bool) -> int:
+    """Say the last words and give the exit code."""
+    if mid_line and os.isatty(2) and os.isatty(1):
+        _say("")
+    if outcome.line:
+        _say(one_line(outcome.line))
+    if outcome.signal:
+        from twisted_exec.cli.terminal import die_of
+
+        die_of(outcome.signal)
+    return outcome.exit_code
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # nobody reads
+        pass
+
+
+def one_line(text: str) -> str:
+    """What a server says, safe for a terminal: one line without control characters."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in words)
+
+
+class _Program:
+    """One run: the terminal, the signals and the reactor around a session."""
+
+    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
+        self._options = options
+        self._config = config
+
+    def run(self) -> tuple[Outcome, bool]:
+        from twisted_exec.cli.session import ConsoleSession
+        from twisted_exec.cli.terminal import Signals, Terminal, nonblocking
+
+        _start_log()
+        reactor = _reactor()
+        call = reactor.callFromThread
+        with (
+            Terminal(0) as terminal,
+            nonblocking(0, os.O_RDONLY) as source,
+            nonblocking(1, os.O_WRONLY) as sink,
+        ):
+            self._terminal = terminal
+            self._session = session = ConsoleSession(
+                reactor,
+                interactive=terminal.is_terminal,
+                size=terminal.size,
+                escape=self._options.escape,
+                linger_seconds=self._options.linger,
+            )
+            outcomes: list[Outcome] = []
+            session.finished.addCallback(outcomes.append)
+            session.finished.addBoth(lambda _: reactor.stop())
+            with Signals(
+                terminal,
+                resized=lambda: call(session.window_changed),
+                deadly=lambda number: call(session.interrupted, number),
+            ):
+                reactor.callWhenRunning(self._begin, source, sink)
+                try:
+                    reactor.run(installSignalHandlers=False)
+                finally:
+                    terminal.restore()  # while signals still restore it, too
+        return outcomes[0], session.mid_line
+
+    def _begin(self, source: int, sink: int) -> None:
+        from twisted_exec.cli.stdio import Input, Output
+        from twisted_exec.kube.exec import open_console
+
+        reactor, session, options = _reactor(), self._session, self._options
+        self._terminal.make_raw()
+        session.start(
+            Input(source, session.typed, session.input_ended, reactor),
+            Output(sink, session.output_lost, reactor),
+            timeout_seconds=options.timeout,
+        )
+        namespace = options.namespace or self._config.namespace
+        attempt = open_console(self._config, namespace, options.name, session, reactor)
+        session.connecting(attempt)
+        attempt.addCallback(self._attached)
+        attempt.addErrback(lambda failure: session.failed(explain(failure.value)))
+
+    def _attached(self, stream: Any) -> None:
+        if self._terminal.is_terminal and os.isatty(2):
+            escape = self._options.escape
+            leave = f" {escape} leaves." if escape is not None else ""
+            os.write(2, f"Connected to {self._options.name}.{leave}\r\n".encode())
+        self._session.attached(stream)
+
+
+def explain(error: BaseException) -> str:
+    """The one line for a session that could not be opened."""
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.kubeconfig import KubeConfigError
+
+    if isinstance(error, APIError):
+        return _explain_refusal(error)
+    if isinstance(error, KubeConfigError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"
+
+
+def _explain_refusal(error: Any) -> str:
+    kind, name = str(error.details.get("kind", "")), error.details.get("name")
+    if error.reason == "NotFound" and kind and name:
+        return f'{kind.removesuffix("s")} "{name}" not found'
+    if error.reason == "Forbidden":
+        return f"forbidden: {error.message}"
+    if error.reason == "Unauthorized":
+        return f"the server does not accept these credentials: {error.message}"
+    if error.retry_after_seconds:
+        return f"{error.message}; try again in {error.retry_after_seconds} s"
+    return str(error.message)
+
+
+def _reactor() -> Any:
+    """The reactor; its interfaces do not tell mypy half of what it can."""
+    from twisted.internet import reactor
+
+    return reactor
+
+
+def _start_log() -> None:
+    """Tracebacks are not for users; a file gets them when one is asked for."""
+    from twisted.logger import globalLogBeginner, textFileLogObserver
+
+    observers = []
+    path = os.environ.get("TWISTED_EXEC_LOG")
+    if path:
+        observers.append(textFileLogObserver(open(path, "a", encoding="utf-8")))  # noqa: SIM115
+    globalLogBeginner.beginLoggingTo(observers, redirectStandardIO=False, discardBuffer=True)

@@ -1,0 +1,124 @@
+"""
+The certificates of one host: made once, renewed in time.
+
+The same files that ``twisted-exec pki`` makes for programs that run apart,
+issued for loopback.  A certificate is renewed when it is within
+:data:`RENEW_DAYS` of its end, unreadable, or not of the authority that lies beside it.
+When an authority nears its own end, all is made anew.  The services notice
+replaced files by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from twisted.logger import Logger
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import (
+    CLIENT,
+    FORWARDING,
+    PKI,
+    SERVING,
+    Pair,
+    create_pki,
+    open_pki,
+)
+
+POOL = "local"
+ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)
+LOOPBACK = ("127.0.0.1", "localhost")
+
+RENEW_DAYS = 30
+# A leaf lives for a year; the authority must outlive it.
+_RENEW_AUTHORITY_DAYS = 400
+
+_log = Logger()
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Who shows what, as paths."""
+
+    pki: PKI
+    apiserver: Pair
+    forwarding: Pair
+    poollet: Pair
+    poollet_client: Pair
+    admin: Pair
+
+
+def prepare(directory: str, now: datetime) -> Certificates:
+    """
+    Make or renew what is needed.
+
+    :raises TLSConfigError: the directory is there and cannot be used.
+    """
+    pki = _authorities(directory, now)
+    found = Certificates(
+        pki,
+        pki.pair("apiserver"),
+        pki.pair("apiserver-forwarding"),
+        pki.pair(f"poollet-{POOL}"),
+        pki.pair(f"poollet-{POOL}-client"),
+        pki.pair(f"user-{ADMIN}"),
+    )
+    if not _good(pki, now, (found.apiserver, SERVING), (found.forwarding, FORWARDING)):
+        pki.issue_apiserver(LOOPBACK, replace=True)
+    if not _good(pki, now, (found.poollet, SERVING), (found.poollet_client, CLIENT)):
+        pki.issue_poollet(POOL, LOOPBACK, replace=True)
+    if not _good(pki, now, (found.admin, CLIENT)):
+        pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True)
+    return found
+
+
+def _authorities(directory: str, now: datetime) -> PKI:
+    try:
+        pki = open_pki(directory)
+    except TLSConfigError:
+        _log.info("making certificates in {directory}", directory=directory)
+        return create_pki(directory, replace=True)
+    for name in (SERVING, CLIENT, FORWARDING):
+        pki.authority(name)  # a damaged one must not be replaced behind anybody's back
+        certificate = _read(pki.pair(name))
+        if certificate is None or _ends_within(certificate, _RENEW_AUTHORITY_DAYS, now):
+            _log.warn("the authorities near their end: all certificates are made anew")
+            return create_pki(directory, replace=True)
+    return pki
+
+
+def _good(pki: PKI, now: datetime, *pairs: tuple[Pair, str]) -> bool:
+    """Whether all pairs can go on being used."""
+    return all(_is_good(pair, _read(pki.pair(issuer)), now) for pair, issuer in pairs)
+
+
+def _is_good(pair: Pair, issuer: x509.Certificate | None, now: datetime) -> bool:
+    certificate = _read(pair)
+    if certificate is None or issuer is None or _ends_within(certificate, RENEW_DAYS, now):
+        return False
+    try:
+        certificate.verify_directly_issued_by(issuer)
+        key = pem.private_key(read_file(pair.key), "the key")
+    except (InvalidSignature, ValueError, TypeError, TLSConfigError):
+        return False
+    return key.public_key() == certificate.public_key()
+
+
+def _read(pair: Pair) -> x509.Certificate | None:
+    try:
+        found: Sequence[x509.Certificate] = pem.certificates(
+            read_file(pair.certificate), pair.certificate
+        )
+    except TLSConfigError:
+        return None
+    return found[0]
+
+
+def _ends_within(certificate: x509.Certificate, days: int, now: datetime) -> bool:
+    return certificate.not_valid_after_utc < now + timedelta(days=days)
