@@ -1,0 +1,254 @@
+"""
+What every :class:`~twisted_exec.storage.interfaces.IStorage` promises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
+from twisted_exec.storage.interfaces import Event, IStorage, Object
+
+MACHINES = kinds.MACHINES.resource
+POOLS = kinds.MACHINEPOOLS.resource
+
+
+def machine(name: str, namespace: str = "default", **spec: Any) -> Object:
+    """A machine as the verbs would hand it to a store."""
+    return {
+        "apiVersion": MACHINES.api_version,
+        "kind": MACHINES.kind,
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"},
+        "spec": spec,
+    }
+
+
+def changed(obj: Object, **spec: Any) -> Object:
+    """The same object with another spec."""
+    return {**obj, "spec": spec}
+
+
+class StorageContract:
+    """Mix into a ``TestCase``; say how to make an empty, started store."""
+
+    remembered = 20
+
+    def make_storage(self: Any) -> IStorage:
+        """An empty store, started, that remembers :attr:`remembered` changes and ends by itself."""
+        raise NotImplementedError
+
+    async def test_create_then_get(self: Any) -> None:
+        """What was created can be read, with a resourceVersion."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", power="On"))
+        self.assertEqual(int(stored["metadata"]["resourceVersion"]), storage.version())
+        self.assertEqual(await storage.get(MACHINES, "default", "a"), stored)
+
+    async def test_get_nothing(self: Any) -> None:
+        """Reading what is not there names the object."""
+        with self.assertRaises(NotFound) as caught:
+            await self.make_storage().get(MACHINES, "default", "a")
+        self.assertIn('machines.compute.ironcore.dev "a" not found', caught.exception.message)
+
+    async def test_create_twice(self: Any) -> None:
+        """A name can be taken once; another namespace or resource is another name."""
+        storage = self.make_storage()
+        await storage.create(MACHINES, machine("a"))
+        with self.assertRaises(AlreadyExists):
+            await storage.create(MACHINES, machine("a"))
+        await storage.create(MACHINES, machine("a", "other"))
+        await storage.create(POOLS, machine("a", ""))
+
+    async def test_racing_creates(self: Any) -> None:
+        """Of creates that are on their way together one wins."""
+        storage = self.make_storage()
+        outcomes: list[str] = []
+        attempts = [
+            storage.create(MACHINES, machine("a")).addCallbacks(
+                lambda obj: outcomes.append("made"),
+                lambda f: outcomes.append(f.trap(AlreadyExists).__name__),
+            )
+            for _ in range(10)
+        ]
+        await gatherResults(attempts)
+        self.assertEqual(sorted(outcomes), ["AlreadyExists"] * 9 + ["made"])
+
+    async def test_update(self: Any) -> None:
+        """An update replaces the object and raises its version."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", power="On"))
+        updated = await storage.update(MACHINES, changed(stored, power="Off"))
+        self.assertGreater(
+            int(updated["metadata"]["resourceVersion"]), int(stored["metadata"]["resourceVersion"])
+        )
+        self.assertEqual((await storage.get(MACHINES, "default", "a"))["spec"], {"power": "Off"})
+
+    async def test_stale_update(self: Any) -> None:
+        """Of two who read the same version, the second writer is told to read again."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        first = storage.update(MACHINES, changed(stored, power="Off"))
+        second = storage.update(MACHINES, changed(stored, power="On"))
+        await first
+        with self.assertRaises(Conflict) as caught:
+            await second
+        self.assertIn("the object has been modified", caught.exception.message)
+
+    async def test_update_of_another(self: Any) -> None:
+        """An update meant for an object that was deleted and made again fails."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        await storage.delete(MACHINES, stored)
+        with self.assertRaises(NotFound):
+            await storage.update(MACHINES, stored)
+        again = await storage.create(MACHINES, machine("a"))
+        with self.assertRaises(Conflict):
+            await storage.update(
+                MACHINES, {**again, "metadata": {**again["metadata"], "uid": "another"}}
+            )
+
+    async def test_delete(self: Any) -> None:
+        """What was deleted is gone; its last state has the deletion's version."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a", power="On"))
+        gone = await storage.delete(MACHINES, stored)
+        self.assertEqual(gone["spec"], {"power": "On"})
+        self.assertEqual(int(gone["metadata"]["resourceVersion"]), storage.version())
+        with self.assertRaises(NotFound):
+            await storage.get(MACHINES, "default", "a")
+        with self.assertRaises(NotFound):
+            await storage.delete(MACHINES, stored)
+
+    async def test_stale_delete(self: Any) -> None:
+        """Deleting a version that is no longer there is refused."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        await storage.update(MACHINES, changed(stored, power="Off"))
+        with self.assertRaises(Conflict):
+            await storage.delete(MACHINES, stored)
+
+    async def test_list(self: Any) -> None:
+        """Lists are of one resource, of one namespace or all, in order."""
+        storage = self.make_storage()
+        for name, namespace in [("b", "default"), ("a", "default"), ("c", "another")]:
+            await storage.create(MACHINES, machine(name, namespace))
+        await storage.create(POOLS, machine("p", ""))
+        everything = await storage.list(MACHINES)
+        self.assertEqual([obj["metadata"]["name"] for obj in everything.items], ["c", "a", "b"])
+        self.assertEqual(everything.version, storage.version())
+        one = await storage.list(MACHINES, "default")
+        self.assertEqual([obj["metadata"]["name"] for obj in one.items], ["a", "b"])
+
+    async def test_list_as_it_was(self: Any) -> None:
+        """An older version of a list can be had while its changes are remembered."""
+        storage = self.make_storage()
+        first = await storage.create(MACHINES, machine("a", power="On"))
+        second = await storage.create(MACHINES, machine("b"))
+        then = storage.version()
+        await storage.update(MACHINES, changed(first, power="Off"))
+        await storage.delete(MACHINES, second)
+        await storage.create(MACHINES, machine("c"))
+        listing = await storage.list(MACHINES, version=then)
+        self.assertEqual(list(listing.items), [first, second])
+        self.assertEqual(listing.version, then)
+
+    async def test_list_too_old(self: Any) -> None:
+        """A list older than what is remembered has expired."""
+        storage = self.make_storage()
+        await self.forget_everything(storage)
+        with self.assertRaises(Expired):
+            await storage.list(MACHINES, version=1)
+
+    async def forget_everything(self: Any, storage: IStorage) -> None:
+        """Make more changes than the store remembers."""
+        stored = await storage.create(MACHINES, machine("busy"))
+        for turn in range(self.remembered * 2 + 600):
+            stored = await storage.update(MACHINES, changed(stored, turn=turn))
+
+    async def test_watch_live(self: Any) -> None:
+        """Every change is told, in order, with what was before."""
+        storage = self.make_storage()
+        events: list[Event] = []
+        storage.watch(MACHINES, storage.version(), events.append)
+        stored = await storage.create(MACHINES, machine("a", power="On"))
+        updated = await storage.update(MACHINES, changed(stored, power="Off"))
+        gone = await storage.delete(MACHINES, updated)
+        await storage.create(POOLS, machine("p", ""))
+        self.assertEqual(
+            [(event.type, event.obj, event.previous) for event in events],
+            [("ADDED", stored, None), ("MODIFIED", updated, stored), ("DELETED", gone, updated)],
+        )
+        self.assertEqual(
+            [event.version for event in events],
+            [int(event.obj["metadata"]["resourceVersion"]) for event in events],
+        )
+
+    async def test_watch_replay(self: Any) -> None:
+        """A watch begins with what happened after the version it starts from."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        since = storage.version()
+        updated = await storage.update(MACHINES, changed(stored, power="Off"))
+        events: list[Event] = []
+        storage.watch(MACHINES, since, events.append)
+        self.assertEqual([event.obj for event in events], [updated])
+        await storage.delete(MACHINES, updated)
+        self.assertEqual([event.type for event in events], ["MODIFIED", "DELETED"])
+
+    async def test_watch_one_namespace(self: Any) -> None:
+        """Changes in other namespaces are not told."""
+        storage = self.make_storage()
+        events: list[Event] = []
+        storage.watch(MACHINES, 0, events.append, "default")
+        await storage.create(MACHINES, machine("a", "another"))
+        await storage.create(MACHINES, machine("b"))
+        self.assertEqual([event.obj["metadata"]["name"] for event in events], ["b"])
+
+    async def test_watch_stopped(self: Any) -> None:
+        """A stopped watch hears nothing more; stopping twice does nothing."""
+        storage = self.make_storage()
+        events: list[Event] = []
+        watch = storage.watch(MACHINES, 0, events.append)
+        watch.stop()
+        watch.stop()
+        await storage.create(MACHINES, machine("a"))
+        self.assertEqual(events, [])
+
+    async def test_watch_too_old(self: Any) -> None:
+        """A watch cannot begin with changes that are forgotten."""
+        storage = self.make_storage()
+        await self.forget_everything(storage)
+        with self.assertRaises(Expired):
+            storage.watch(MACHINES, 1, lambda event: None)
+
+    async def test_watch_from_the_future(self: Any) -> None:
+        """A version that has not happened is refused, with the time to try again."""
+        with self.assertRaises(APIError) as caught:
+            self.make_storage().watch(MACHINES, 1000, lambda event: None)
+        self.assertEqual((caught.exception.code, caught.exception.reason), (504, "Timeout"))
+
+    async def test_failing_watcher(self: Any) -> None:
+        """A watcher that raises loses its watch; nobody else loses an event."""
+        storage = self.make_storage()
+        events: list[Event] = []
+
+        def fail(event: Event) -> None:
+            raise ZeroDivisionError
+
+        storage.watch(MACHINES, 0, fail)
+        storage.watch(MACHINES, 0, events.append)
+        await storage.create(MACHINES, machine("a"))
+        await storage.create(MACHINES, machine("b"))
+        self.assertEqual(len(events), 2)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    async def test_watcher_sees_what_readers_see(self: Any) -> None:
+        """Whoever hears of a change can read it, and so can whoever made it."""
+        storage = self.make_storage()
+        seen: list[Deferred[Object]] = []
+        storage.watch(MACHINES, 0, lambda event: seen.append(storage.get(MACHINES, "default", "a")))
+        stored = await storage.create(MACHINES, machine("a"))
+        self.assertEqual(await seen[0], stored)

@@ -1,0 +1,239 @@
+"""
+Tests for :mod:`twisted_exec.storage.sqlite` and its file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+
+from twisted.internet import defer, error, protocol, reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from tests.contracts.storage import MACHINES, StorageContract, changed, machine
+from twisted_exec.api.status import Expired, ServiceUnavailable
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.interfaces import Event
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+
+class _Opens:
+    """Opens stores that end with the test."""
+
+    remembered = 20
+    path: str
+
+    def open(self, path: str | None = None) -> SQLiteStorage:
+        storage = SQLiteStorage(path or self.path, reactor, remembered=self.remembered)  # type: ignore[arg-type]
+        storage.startService()
+        self.addCleanup(storage.stopService)  # type: ignore[attr-defined]
+        return storage
+
+
+class SQLiteStorageTests(_Opens, StorageContract, TestCase):
+    """The contract, on a disk."""
+
+    def make_storage(self) -> SQLiteStorage:
+        return self.open(self.mktemp())
+
+
+class RestartTests(_Opens, TestCase):
+    """What a file holds is what the next process finds."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+
+    async def test_objects_and_versions(self) -> None:
+        """Objects are found again, and versions go on counting, also after deletions."""
+        before = self.open()
+        kept = await before.create(MACHINES, machine("a", power="On"))
+        gone = await before.delete(MACHINES, await before.create(MACHINES, machine("b")))
+        await before.stopService()
+        after = self.open()
+        self.assertEqual(await after.get(MACHINES, "default", "a"), kept)
+        self.assertEqual(after.version(), int(gone["metadata"]["resourceVersion"]))
+        updated = await after.update(MACHINES, changed(kept, power="Off"))
+        self.assertEqual(int(updated["metadata"]["resourceVersion"]), before.version() + 1)
+
+    async def test_watch_goes_on(self) -> None:
+        """A watch from before the restart hears the rest, each change with its predecessor."""
+        before = self.open()
+        first = await before.create(MACHINES, machine("a"))
+        second = await before.update(MACHINES, changed(first, power="Off"))
+        third = await before.delete(MACHINES, second)
+        await before.stopService()
+        events: list[Event] = []
+        self.open().watch(MACHINES, int(first["metadata"]["resourceVersion"]), events.append)
+        self.assertEqual(
+            [(event.type, event.obj, event.previous) for event in events],
+            [("MODIFIED", second, first), ("DELETED", third, second)],
+        )
+
+    async def test_forgotten_stays_forgotten(self) -> None:
+        """What was compacted away has expired after a restart too, and the file stays small."""
+        before = self.open()
+        stored = await before.create(MACHINES, machine("a"))
+        for turn in range(1000):
+            stored = await before.update(MACHINES, changed(stored, turn=turn))
+        await before.stopService()
+        after = self.open()
+        with self.assertRaises(Expired):
+            after.watch(MACHINES, 1, lambda event: None)
+        await after.stopService()
+        rows = sqlite3.connect(self.path).execute("SELECT count(*) FROM log").fetchone()
+        self.assertLess(rows[0], self.remembered + 600)
+
+    async def test_stopping_keeps_what_waits(self) -> None:
+        """Writes accepted before the stop are on the disk; later ones are refused."""
+        before = self.open()
+        writes = [before.create(MACHINES, machine(f"m{turn}")) for turn in range(100)]
+        stopping = before.stopService()
+        with self.assertRaises(ServiceUnavailable):
+            await before.create(MACHINES, machine("late"))
+        await defer.gatherResults(writes)
+        await stopping
+        self.assertEqual(len((await self.open().list(MACHINES)).items), 100)
+
+
+class FileTests(_Opens, TestCase):
+    """What is not a store of ours is refused in one line."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+
+    def refusal(self) -> str:
+        with self.assertRaises(StorageError) as caught:
+            self.open()
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    async def test_private(self) -> None:
+        """Only the owner can read the file and what SQLite puts beside it."""
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        for path in (self.path, f"{self.path}-wal"):
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+
+    async def test_second_server(self) -> None:
+        """Two servers never share a file."""
+        self.open()
+        self.assertIn("is in use by another server", self.refusal())
+
+    async def test_newer_version(self) -> None:
+        """A file of a newer version is left alone."""
+        await self.open().stopService()
+        database = sqlite3.connect(self.path)
+        database.execute("PRAGMA user_version = 99")
+        database.close()
+        before = Path(self.path).read_bytes()
+        self.assertIn("was written by a newer version (schema 99", self.refusal())
+        self.assertEqual(Path(self.path).read_bytes(), before)
+
+    def test_another_program(self) -> None:
+        """A database of another program is left alone."""
+        database = sqlite3.connect(self.path)
+        database.execute("CREATE TABLE notes (text)")
+        database.close()
+        self.assertIn("database of another program", self.refusal())
+
+    def test_not_a_database(self) -> None:
+        """A file that is no database is left alone."""
+        Path(self.path).write_bytes(b"not a database, " * 100)
+        self.assertIn("file is not a database", self.refusal())
+
+    def test_no_directory(self) -> None:
+        """A path that cannot be opened is named."""
+        self.path = "/nonexistent/state.db"
+        self.assertIn("cannot open the store /nonexistent/state.db: No such file", self.refusal())
+
+    async def test_damaged_object(self) -> None:
+        """A file with an unreadable object says so."""
+        storage = self.open()
+        await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        database = sqlite3.connect(self.path)
+        database.execute("UPDATE objects SET body = '{'")
+        database.commit()
+        database.close()
+        self.assertIn("is damaged", self.refusal())
+
+
+_KILLED = """
+import os, sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from tests.contracts.storage import MACHINES, machine
+from twisted_exec.storage.sqlite import SQLiteStorage
+
+async def write(storage, lane):
+    turn = 0
+    while True:
+        await storage.create(MACHINES, machine(f"m-{lane}-{turn}"))
+        # Not print(): a dying process must hold nothing back.
+        os.write(1, b"m-%d-%d\\n" % (lane, turn))
+        turn += 1
+
+storage = SQLiteStorage(sys.argv[1], reactor)
+storage.startService()
+for lane in range(8):
+    Deferred.fromCoroutine(write(storage, lane)).addErrback(
+        lambda failure: (failure.printTraceback(), reactor.stop())
+    )
+reactor.run()
+"""
+
+
+class _Victim(protocol.ProcessProtocol):
+    """Kills the process in the middle of its writing; fires with what it acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged = b""
+        self.complaints = b""
+        self.ended: Deferred[None] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        self.acknowledged += data
+        if self.acknowledged.count(b"\n") > 500:
+            self.kill()
+
+    def kill(self) -> None:
+        try:
+            self.transport.signalProcess("KILL")  # type: ignore[union-attr]
+        except error.ProcessExitedAlready:
+            pass
+
+    def errReceived(self, data: bytes) -> None:
+        self.complaints += data
+
+    def processEnded(self, reason: object) -> None:
+        self.ended.callback(None)
+
+
+class KillTests(_Opens, TestCase):
+    """Losing the process loses nothing that was acknowledged."""
+
+    timeout = 60
+
+    async def test_kill(self) -> None:
+        """A process killed while writing leaves every acknowledged object."""
+        self.path = os.path.abspath(self.mktemp())
+        victim = _Victim()
+        root = str(Path(__file__).parents[2])
+        reactor.spawnProcess(  # type: ignore[attr-defined]
+            victim,
+            sys.executable,
+            [sys.executable, "-c", _KILLED, self.path],
+            env={**os.environ, "PYTHONPATH": root},
+            path=root,
+        )
+        self.addCleanup(victim.kill)
+        await victim.ended
+        acknowledged = victim.acknowledged.decode().splitlines(keepends=True)
+        names = {line.strip() for line in acknowledged if line.endswith("\n")}
+        self.assertGreater(len(names), 500, victim.complaints)
+        found = {obj["metadata"]["name"] for obj in (await self.open().list(MACHINES)).items}
+        self.assertLessEqual(names, found)

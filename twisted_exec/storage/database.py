@@ -1,0 +1,131 @@
+"""
+The file of the SQLite store.
+
+Two tables: ``objects`` as they are, ``log`` as they changed.  The
+resourceVersion of a change is its row in ``log``; the log's last rows are kept,
+so watches can go on after a restart.
+
+The file is opened with an exclusive lock that lasts as long as the process: a
+second server on the same file fails at once instead of sharing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.history import History
+from twisted_exec.storage.interfaces import Event, Object
+
+SCHEMA_VERSION = 1
+"""Of the tables; in the file as ``user_version``."""
+
+_APPLICATION_ID = 0x74784578  # "txEx"
+_SCHEMA = f"""
+BEGIN EXCLUSIVE;
+CREATE TABLE objects (
+    resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    uid TEXT NOT NULL, version INTEGER NOT NULL, body TEXT NOT NULL,
+    PRIMARY KEY (resource, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE log (
+    version INTEGER PRIMARY KEY AUTOINCREMENT,
+    resource TEXT NOT NULL, type TEXT NOT NULL, body TEXT NOT NULL, previous TEXT
+);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+
+def open_database(path: str) -> sqlite3.Connection:
+    """
+    Open and lock a store's file; make it when there is none.
+
+    :raises StorageError: it cannot be opened, is in use, is no store, or is of
+        a newer version.
+    """
+    try:
+        # Objects may hold secrets; SQLite gives its -wal file the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        raise StorageError(f"cannot open the store {path}: {told}") from None
+    try:
+        _prepare(database, path)
+    except sqlite3.Error as error:
+        database.close()
+        raise StorageError(_explain(path, error)) from None
+    except StorageError:
+        database.close()
+        raise
+    return database
+
+
+def _explain(path: str, error: sqlite3.Error) -> str:
+    if "locked" in str(error):
+        return f"the store {path} is in use by another server: stop it, or choose another file"
+    return f"{path} cannot be used as a store: {error}"
+
+
+def _prepare(database: sqlite3.Connection, path: str) -> None:
+    database.execute("PRAGMA locking_mode = EXCLUSIVE")
+    # Reading takes no lock that lasts; an empty exclusive transaction does.
+    database.execute("BEGIN EXCLUSIVE")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    database.execute("COMMIT")
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"the store {path} was written by a newer version (schema {version}, this program "
+            f"knows {SCHEMA_VERSION}): upgrade twisted-exec, or choose another file"
+        )
+    if tables and application != _APPLICATION_ID:
+        raise StorageError(f"{path} is a database of another program: choose another file")
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    if not tables:
+        database.executescript(_SCHEMA)
+
+
+def load(database: sqlite3.Connection, remembered: int) -> History:
+    """Everything a store's file holds, in memory."""
+    restored = History(remembered)
+    version = last_version(database)
+    (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
+    forgotten = version if oldest is None else oldest - 1
+    restored.restore(_objects(database), version, forgotten)
+    for table, event in _events(database):
+        restored.remember(table, event)
+    return restored
+
+
+def _objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
+    for table, body in database.execute("SELECT resource, body FROM objects"):
+        yield table, json.loads(body)
+
+
+def _events(database: sqlite3.Connection) -> Iterator[tuple[str, Event]]:
+    rows = database.execute(
+        "SELECT resource, type, body, previous, version FROM log ORDER BY version"
+    )
+    for table, change, body, previous, version in rows:
+        before: Any = None if previous is None else json.loads(previous)
+        yield table, Event(change, json.loads(body), before, version)
+
+
+def last_version(database: sqlite3.Connection) -> int:
+    """The resourceVersion of the latest change, 0 for none."""
+    found = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def text_of(obj: Object) -> str:
+    """An object as the file holds it."""
+    return json.dumps(obj, separators=(",", ":"))

@@ -1,0 +1,222 @@
+"""
+What a store holds in memory: all objects, the latest changes, the watchers.
+
+Every store keeps one, whatever it persists to.  Reads therefore never touch a
+disk, and a watch begins by replaying the remembered changes.  The changes are
+bounded: whoever asks for older ones is told to list again.
+
+A list as of an older version is made by undoing the changes since, which is
+what lets a paged list stay consistent while others write.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IWatch, Listing, Object
+
+REMEMBERED_CHANGES = 10_000
+"""How many changes a store remembers, unless told otherwise."""
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_log = Logger()
+
+
+def key_of(obj: Object) -> Key:
+    """Where an object is kept."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def table_of(resource: Resource) -> str:
+    """The name under which a resource's objects are kept, whatever their API version."""
+    return resource.qualified
+
+
+@implementer(IWatch)
+class _Watch:
+    def __init__(
+        self, watches: list[_Watch], namespace: str, on_event: Callable[[Event], None]
+    ) -> None:
+        self._watches = watches
+        self._namespace = namespace
+        self._on_event = on_event
+        watches.append(self)
+
+    def tell(self, event: Event) -> None:
+        if self._namespace and key_of(event.obj)[0] != self._namespace:
+            return
+        try:
+            self._on_event(event)
+        except Exception:  # the watcher's own fault must not cost the others their event
+            _log.failure("a watcher failed and is dropped")
+            self.stop()
+
+    def stop(self) -> None:
+        if self in self._watches:
+            self._watches.remove(self)
+
+
+class History:
+    """
+    Objects, changes and watchers.
+
+    :param remembered: how many changes to remember.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED_CHANGES) -> None:
+        self._objects: dict[str, dict[Key, Object]] = {}
+        self._changes: deque[tuple[str, Event]] = deque()
+        self._remembered = remembered
+        self._watches: dict[str, list[_Watch]] = {}
+        self.version = 0
+        """The latest change."""
+        self.forgotten = 0
+        """Changes up to this one are forgotten."""
+
+    def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
+        """Begin with objects that were stored before."""
+        for table, obj in objects:
+            self._objects.setdefault(table, {})[key_of(obj)] = obj
+        self.version, self.forgotten = version, forgotten
+
+    def remember(self, table: str, event: Event) -> None:
+        """Add one change that happened before, in order; objects are those of :meth:`restore`."""
+        self._changes.append((table, event))
+        while len(self._changes) > self._remembered:
+            self.forgotten = self._changes.popleft()[1].version
+
+    def apply(self, table: str, event: Event) -> None:
+        """A change has been made: show it to readers, tell watchers."""
+        objects = self._objects.setdefault(table, {})
+        if event.type == DELETED:
+            objects.pop(key_of(event.obj), None)
+        else:
+            objects[key_of(event.obj)] = event.obj
+        self.version = event.version
+        self.remember(table, event)
+        for watch in list(self._watches.get(table, ())):
+            watch.tell(event)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """
+        :raises NotFound: there is none.
+        """
+        obj = self._objects.get(table_of(resource), {}).get((namespace, name))
+        if obj is None:
+            raise NotFound(resource.plural, name, resource.group)
+        return obj
+
+    def find(self, resource: Resource, obj: Object) -> Object | None:
+        """What is stored where ``obj`` would be."""
+        return self._objects.get(table_of(resource), {}).get(key_of(obj))
+
+    def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
+        """
+        :raises Expired: changes since ``version`` are forgotten.
+        """
+        objects = self._objects.get(table_of(resource), {})
+        if version is not None and version != self.version:
+            objects = self._as_of(table_of(resource), version)
+        found = sorted(key for key in objects if not namespace or key[0] == namespace)
+        return Listing(
+            [objects[key] for key in found], self.version if version is None else version
+        )
+
+    def _as_of(self, table: str, version: int) -> dict[Key, Object]:
+        self._check_remembered(version)
+        objects = dict(self._objects.get(table, {}))
+        for event in self._changes_since(table, version):
+            if event.previous is None:
+                del objects[key_of(event.obj)]
+            else:
+                objects[key_of(event.obj)] = event.previous
+        return objects
+
+    def _check_remembered(self, version: int) -> None:
+        if version < self.forgotten:
+            raise Expired(
+                f"too old resource version: {version} (oldest remembered: {self.forgotten})"
+            )
+        if version > self.version:
+            raise APIError(
+                f"Too large resource version: {version}, current: {self.version}",
+                code=504,
+                reason="Timeout",
+                details={"causes": [{"reason": "ResourceVersionTooLarge"}]},
+                retry_after_seconds=1,
+            )
+
+    def watch(
+        self, resource: Resource, since: int, on_event: Callable[[Event], None], namespace: str
+    ) -> IWatch:
+        """
+        :raises Expired: changes since ``since`` are forgotten.
+        """
+        self._check_remembered(since)
+        table = table_of(resource)
+        watch = _Watch(self._watches.setdefault(table, []), namespace, on_event)
+        for event in reversed(self._changes_since(table, since)):
+            watch.tell(event)
+        return watch
+
+    def _changes_since(self, table: str, version: int) -> Sequence[Event]:
+        """Newest first."""
+        found: list[Event] = []
+        for changed, event in reversed(self._changes):
+            if event.version <= version:
+                break
+            if changed == table:
+                found.append(event)
+        return found
+
+
+def created(obj: Object, version: int) -> Event:
+    """The change that adds ``obj``."""
+    return Event(ADDED, versioned(obj, version), None, version)
+
+
+def versioned(obj: Object, version: int) -> Object:
+    """The same object with another resourceVersion."""
+    metadata = {**obj["metadata"], "resourceVersion": str(version)}
+    return {**obj, "metadata": metadata}
+
+
+def check_absent(resource: Resource, obj: Object, stored: object) -> None:
+    """
+    :raises AlreadyExists: there is one.
+    """
+    if stored is not None:
+        raise AlreadyExists(resource.plural, obj["metadata"]["name"], resource.group)
+
+
+def check_current(resource: Resource, obj: Object, uid: str | None, version: str) -> None:
+    """
+    A write must know what it writes over.
+
+    :param uid: of the object stored, ``None`` when there is none.
+    :raises NotFound: there is none.
+    :raises Conflict: it is another one, or has changed.
+    """
+    metadata = obj["metadata"]
+    if uid is None:
+        raise NotFound(resource.plural, metadata["name"], resource.group)
+    if metadata.get("uid") != uid or metadata.get("resourceVersion") != version:
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.qualified} "{metadata["name"]}": the '
+            "object has been modified; please apply your changes to the latest version and try "
+            "again",
+            details={
+                "name": metadata["name"],
+                "group": resource.group,
+                "kind": resource.plural,
+            },
+        )

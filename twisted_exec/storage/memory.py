@@ -1,0 +1,92 @@
+"""
+A store that forgets everything when the process ends: for tests and trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api.meta import Resource
+from twisted_exec.storage import history
+from twisted_exec.storage.history import History
+from twisted_exec.storage.interfaces import (
+    DELETED,
+    MODIFIED,
+    Event,
+    IStorage,
+    IWatch,
+    Listing,
+    Object,
+)
+
+
+@implementer(IStorage)
+class MemoryStorage(Service):
+    """
+    Objects in memory only.
+
+    :param remembered: how many changes watches and older lists can go back.
+    """
+
+    def __init__(self, remembered: int = history.REMEMBERED_CHANGES) -> None:
+        self._history = History(remembered)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+        """See :meth:`IStorage.get`."""
+        return defer.execute(self._history.get, resource, namespace, name)
+
+    def list(
+        self, resource: Resource, namespace: str = "", *, version: int | None = None
+    ) -> Deferred[Listing]:
+        """See :meth:`IStorage.list`."""
+        return defer.execute(self._history.list, resource, namespace, version)
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.create`."""
+        return defer.execute(self._create, resource, obj)
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.update`."""
+        return defer.execute(self._replace, resource, obj, MODIFIED)
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.delete`."""
+        return defer.execute(self._replace, resource, obj, DELETED)
+
+    def watch(
+        self,
+        resource: Resource,
+        since: int,
+        on_event: Callable[[Event], None],
+        namespace: str = "",
+    ) -> IWatch:
+        """See :meth:`IStorage.watch`."""
+        return self._history.watch(resource, since, on_event, namespace)
+
+    def version(self) -> int:
+        """See :meth:`IStorage.version`."""
+        return self._history.version
+
+    def _create(self, resource: Resource, obj: Object) -> Object:
+        history.check_absent(resource, obj, self._history.find(resource, obj))
+        event = history.created(obj, self._history.version + 1)
+        self._history.apply(history.table_of(resource), event)
+        return event.obj
+
+    def _replace(self, resource: Resource, obj: Object, change: str) -> Object:
+        stored = self._history.find(resource, obj)
+        metadata = stored["metadata"] if stored is not None else {}
+        history.check_current(
+            resource, obj, metadata.get("uid"), metadata.get("resourceVersion", "")
+        )
+        version = self._history.version + 1
+        # What is deleted leaves as it was stored, not as the caller believed it to be.
+        after = stored if change == DELETED and stored is not None else obj
+        event = Event(change, history.versioned(after, version), stored, version)
+        self._history.apply(history.table_of(resource), event)
+        return event.obj

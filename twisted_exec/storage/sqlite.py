@@ -1,0 +1,301 @@
+"""
+The store of one API server: SQLite, one writer thread, group commit.
+
+All objects are in memory too (:mod:`twisted_exec.storage.history`), so reads
+never wait for the disk.  Writes go through a queue to one thread, which takes
+whatever has gathered, checks each against the database, and commits all of it
+at once with ``synchronous=FULL``: thousands of writes share one ``fsync``, and
+the reactor never waits.  Only after the commit do the writers' Deferreds fire
+and the watchers hear.
+
+The file itself is the business of :mod:`twisted_exec.storage.database`.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.storage import history
+from twisted_exec.storage.database import last_version, load, open_database, text_of
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.history import History
+from twisted_exec.storage.interfaces import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Event,
+    IStorage,
+    IWatch,
+    Listing,
+    Object,
+)
+
+_BATCH_WRITES = 512
+_WAITING_WRITES = 10_000
+_COMPACTION_SLACK = 256
+
+_log = Logger()
+
+
+@dataclass
+class _Write:
+    """One write on its way through the writer thread."""
+
+    change: str
+    resource: Resource
+    obj: Object
+    done: Deferred[Object] = field(default_factory=Deferred)
+    version: int = 0
+    error: APIError | None = None
+
+
+@implementer(IStorage)
+class SQLiteStorage(Service):
+    """
+    Objects in one SQLite file.
+
+    :param path: of the file; made (mode 0600) when there is none.  SQLite puts
+        ``-wal`` beside it.
+    :param remembered: how many changes watches and older lists can go back.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reactor: IReactorFromThreads,
+        *,
+        remembered: int = history.REMEMBERED_CHANGES,
+    ) -> None:
+        self._path = path
+        self._reactor = reactor
+        self._remembered = remembered
+        self._history = History(remembered)
+        self._waiting: queue.Queue[_Write | None] = queue.Queue()
+        self._writer: _Writer | None = None
+        self._stopped: Deferred[None] = Deferred()
+
+    def startService(self) -> None:
+        """
+        Open the file, read all objects, start the writer thread.
+
+        :raises StorageError: the file cannot be used.
+        """
+        database = open_database(self._path)
+        try:
+            self._history = load(database, self._remembered)
+        except (sqlite3.Error, ValueError, KeyError) as error:
+            database.close()
+            raise StorageError(f"{self._path} is damaged: {error}") from None
+        self._stopped = Deferred()
+        self._waiting = queue.Queue()
+        self._writer = _Writer(database, self._waiting, self._remembered, self._tell)
+        threading.Thread(target=self._write, name="storage writer", daemon=True).start()
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Fires when everything that was accepted is on the disk and the file is closed."""
+        super().stopService()
+        if self._writer is None:
+            return defer.succeed(None)
+        self._writer = None
+        self._waiting.put(None)
+        return self._stopped
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+        """See :meth:`IStorage.get`."""
+        return defer.execute(self._history.get, resource, namespace, name)
+
+    def list(
+        self, resource: Resource, namespace: str = "", *, version: int | None = None
+    ) -> Deferred[Listing]:
+        """See :meth:`IStorage.list`."""
+        return defer.execute(self._history.list, resource, namespace, version)
+
+    def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.create`."""
+        return self._enqueue(_Write(ADDED, resource, obj))
+
+    def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.update`."""
+        return self._enqueue(_Write(MODIFIED, resource, obj))
+
+    def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
+        """See :meth:`IStorage.delete`."""
+        return self._enqueue(_Write(DELETED, resource, obj))
+
+    def watch(
+        self,
+        resource: Resource,
+        since: int,
+        on_event: Callable[[Event], None],
+        namespace: str = "",
+    ) -> IWatch:
+        """See :meth:`IStorage.watch`."""
+        return self._history.watch(resource, since, on_event, namespace)
+
+    def version(self) -> int:
+        """See :meth:`IStorage.version`."""
+        return self._history.version
+
+    def _enqueue(self, write: _Write) -> Deferred[Object]:
+        if self._writer is None:
+            return defer.fail(ServiceUnavailable("the store is closed", retry_after_seconds=1))
+        if self._waiting.qsize() >= _WAITING_WRITES:
+            return defer.fail(
+                ServiceUnavailable("too many writes are waiting", retry_after_seconds=1)
+            )
+        self._waiting.put(write)
+        return write.done
+
+    def _write(self) -> None:
+        """The writer thread."""
+        writer = self._writer
+        try:
+            if writer is not None:
+                writer.run()
+        finally:
+            self._reactor.callFromThread(self._stopped.callback, None)
+
+    def _tell(self, writes: Sequence[_Write]) -> None:
+        """In the writer thread: these writes are committed, or failed."""
+        self._reactor.callFromThread(self._settled, writes)
+
+    def _settled(self, writes: Sequence[_Write]) -> None:
+        for write in writes:
+            if write.error is not None:
+                write.done.errback(write.error)
+                continue
+            event = self._event(write)
+            self._history.apply(history.table_of(write.resource), event)
+            write.done.callback(event.obj)
+
+    def _event(self, write: _Write) -> Event:
+        previous = self._history.find(write.resource, write.obj)
+        after = previous if write.change == DELETED and previous is not None else write.obj
+        obj = history.versioned(after, write.version)
+        return Event(write.change, obj, previous, write.version)
+
+
+class _Writer:
+    """What the writer thread does; everything but ``tell`` belongs to that thread."""
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        waiting: queue.Queue[_Write | None],
+        remembered: int,
+        tell: Callable[[Sequence[_Write]], None],
+    ) -> None:
+        self._database = database
+        self._waiting = waiting
+        self._remembered = remembered
+        self._tell = tell
+
+    def run(self) -> None:
+        """Commit until a ``None`` comes; then close the database."""
+        open_still = True
+        while open_still:
+            writes, open_still = self._gather()
+            if writes:
+                self._commit(writes)
+                self._tell(writes)
+        self._database.close()
+
+    def _gather(self) -> tuple[list[_Write], bool]:
+        """All that waits, at least one; and whether to go on after it."""
+        writes: list[_Write] = []
+        item = self._waiting.get()
+        while item is not None:
+            writes.append(item)
+            if len(writes) >= _BATCH_WRITES:
+                return writes, True
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                return writes, True
+        return writes, False
+
+    def _commit(self, writes: list[_Write]) -> None:
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            version = last_version(self._database)
+            for write in writes:
+                version = self._attempt(write, version)
+            if version % _COMPACTION_SLACK < len(writes):
+                self._compact(version)
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._give_up(writes, error)
+
+    def _give_up(self, writes: list[_Write], error: sqlite3.Error) -> None:
+        _log.error("the store cannot write: {error}", error=error)
+        if self._database.in_transaction:
+            try:
+                self._database.execute("ROLLBACK")
+            except sqlite3.Error as worse:
+                _log.error("the store cannot roll back: {error}", error=worse)
+        for write in writes:
+            write.error = ServiceUnavailable(f"the store cannot write: {error}")
+
+    def _attempt(self, write: _Write, version: int) -> int:
+        """Make one change, or note why not.  Returns the latest version."""
+        try:
+            self._check(write)
+        except APIError as refusal:
+            write.error = refusal
+            return version
+        write.version = version + 1
+        table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)
+        where = (table, namespace, name)
+        body = text_of(history.versioned(write.obj, write.version))
+        if write.change == DELETED:
+            body = self._last_state(where, write.version)
+        self._database.execute(
+            "INSERT INTO log (version, resource, type, body, previous) VALUES (?, ?, ?, ?, "
+            "(SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?))",
+            (write.version, table, write.change, body, *where),
+        )
+        if write.change == DELETED:
+            self._database.execute(
+                "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
+            )
+        else:
+            self._database.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
+                (*where, write.obj["metadata"]["uid"], write.version, body),
+            )
+        return write.version
+
+    def _check(self, write: _Write) -> None:
+        found = self._database.execute(
+            "SELECT uid, version FROM objects WHERE resource = ? AND namespace = ? AND name = ?",
+            (history.table_of(write.resource), *history.key_of(write.obj)),
+        ).fetchone()
+        if write.change == ADDED:
+            history.check_absent(write.resource, write.obj, found)
+        else:
+            uid, version = found or (None, 0)
+            history.check_current(write.resource, write.obj, uid, str(version))
+
+    def _last_state(self, where: tuple[str, str, str], version: int) -> str:
+        (body,) = self._database.execute(
+            "SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
+        ).fetchone()
+        return text_of(history.versioned(json.loads(body), version))
+
+    def _compact(self, version: int) -> None:
+        self._database.execute("DELETE FROM log WHERE version <= ?", (version - self._remembered,))
