@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.iri.protos`.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -20,20 +21,21 @@ FOLDER = "twisted_exec/iri/protos"
 class CurrentTests(SynchronousTestCase):
     """The generated modules are those of the ``.proto`` files beside them."""
 
+    def compile(self, out: str) -> FileDescriptorSet:
+        """What the ``.proto`` files say now."""
+        sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in ("meta", "event", "machine")]
+        status = protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}", *sources])
+        self.assertEqual(status, 0)
+        return FileDescriptorSet.FromString(Path(out).read_bytes())
+
     def test_current(self) -> None:
         """
         A ``.proto`` that was changed without generating again is noticed.
 
         Descriptors are compared, not texts: they do not depend on the generator's version.
         """
-        out = self.mktemp()
-        names = ["meta", "event", "machine"]
-        status = protoc.main(
-            ["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}"]
-            + [f"{ROOT}/{FOLDER}/{name}.proto" for name in names]
-        )
-        self.assertEqual(status, 0)
-        written = FileDescriptorSet.FromString(Path(out).read_bytes())
+        with tempfile.NamedTemporaryFile() as out:
+            written = self.compile(out.name)
         committed = []
         for module in (meta_pb2, event_pb2, machine_pb2):
             committed.append(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))

@@ -1,0 +1,142 @@
+"""
+A line and a stream in memory, for tests of sessions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.streaming.interfaces import Ending, IAttachmentTransport, IConsole, TerminalSize
+
+
+class LineTransport(StringTransport):
+    """A line's transport; ``close`` is the far end."""
+
+    def __init__(self, console: MemoryConsole) -> None:
+        super().__init__()
+        self._console = console
+
+    @property
+    def paused(self) -> bool:
+        return self.producerState == "paused"
+
+    def loseConnection(self) -> None:
+        super().loseConnection()
+        self._console.close()
+
+
+@implementer(IConsole)
+class MemoryConsole:
+    """
+    A console whose machine is the test.
+
+    :param later: the line opens when the test fires ``opening``.
+    """
+
+    def __init__(self, *, paced: bool = False, later: bool = False) -> None:
+        self.paced = paced
+        self.sizes: list[TerminalSize] = []
+        self.opening: Deferred[Any] | None = Deferred() if later else None
+        self.transport: LineTransport
+        self.line: Any = None
+        self.closed = False
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        opening = succeed(None) if self.opening is None else self.opening
+
+        def opened(_: object) -> Any:
+            self.transport = LineTransport(self)
+            self.line = factory.buildProtocol(None)  # type: ignore[arg-type]
+            self.line.makeConnection(self.transport)
+            return self.line
+
+        return opening.addCallback(opened)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        self.sizes.append(size)
+
+    def says(self, data: bytes) -> None:
+        """The machine prints, whether the line is paused or not."""
+        self.line.dataReceived(data)
+
+    def heard(self) -> bytes:
+        """What was typed since the last time."""
+        data = self.transport.value()
+        self.transport.clear()
+        return data
+
+    def close(self, reason: BaseException | None = None) -> None:
+        if not self.closed:
+            self.closed = True
+            self.line.connectionLost(Failure(reason or ConnectionDone()))
+
+
+@implementer(IAttachmentTransport)
+class MemoryStream:
+    """
+    A viewer's stream that takes ``room`` bytes at a time.
+
+    :param room: bytes until it pauses its producer; ``None`` never pauses.
+    """
+
+    session = "s"
+
+    def __init__(self, viewer: Any, *, room: int | None = None, user: str = "ann") -> None:
+        self.viewer = viewer
+        self.user = user
+        self.room = room
+        self.got = bytearray()
+        self.ending: Ending | None = None
+        self.input_paused = False
+        self._producer: Any = None
+        viewer.attached(self)
+
+    def write(self, data: bytes) -> None:
+        assert self.ending is None, "written after the end"
+        assert 0 < len(data) <= 32 << 10
+        self.got += data
+        if self.room is not None:
+            self.room -= len(data)
+            if self.room <= 0 and self._producer is not None:
+                self._producer.pauseProducing()
+
+    def take(self, room: int) -> None:
+        """The user's side reads on."""
+        self.room = room
+        self._producer.resumeProducing()
+
+    def end(self, ending: Ending) -> None:
+        if self.ending is None:
+            self.ending = ending
+
+    def pause_input(self) -> None:
+        self.input_paused = True
+
+    def resume_input(self) -> None:
+        self.input_paused = False
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        assert streaming
+        self._producer = producer
+        if self.room is not None and self.room <= 0:
+            self._producer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+
+    def drop(self) -> None:
+        """The stream goes away."""
+        self.viewer.detached("connection lost")
+
+    def since(self) -> bytes:
+        """What arrived since the last time."""
+        data = bytes(self.got)
+        self.got.clear()
+        return data

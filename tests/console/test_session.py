@@ -1,0 +1,497 @@
+"""
+Tests for :mod:`twisted_exec.console.session` and :mod:`twisted_exec.console.viewer`.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from typing import Any
+from weakref import WeakSet
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectionRefusedError, ProcessDone, ProcessTerminated
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import Session
+from twisted_exec.console.viewer import Viewer, gap_mark
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    LINE_LOST,
+    MACHINE_DELETED,
+    Ending,
+    TerminalSize,
+)
+
+from .doubles import MemoryConsole, MemoryStream
+
+KIB = 1 << 10
+DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
+
+
+class SessionCase(SynchronousTestCase):
+    """A session whose line is open."""
+
+    paced = False
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.console = MemoryConsole(paced=self.paced)
+        self.session = Session(self.console, self.clock)
+        self.successResultOf(self.session.open())
+
+    def attach(self, session: Session | None = None, **options: Any) -> MemoryStream:
+        return MemoryStream((session or self.session).viewer(), **options)
+
+
+class TrafficTests(SessionCase):
+    """What goes to and fro."""
+
+    def test_output(self) -> None:
+        """Everybody sees what the machine prints."""
+        ann, bob = self.attach(), self.attach()
+        self.console.says(b"=> ")
+        self.assertEqual((ann.since(), bob.since()), (b"=> ", b"=> "))
+
+    def test_input(self) -> None:
+        """Anybody may type."""
+        ann, bob = self.attach(), self.attach()
+        ann.viewer.data_received(b"ver")
+        bob.viewer.data_received(b"sion\r")
+        self.assertEqual(self.console.heard(), b"version\r")
+
+    def test_scrollback(self) -> None:
+        """Who comes later reads what was printed before, then what is printed now."""
+        self.console.says(b"U-Boot 2023.01\r\n")
+        self.console.says(b"=> ")
+        late = self.attach()
+        self.console.says(b"x")
+        self.assertEqual(late.since(), b"U-Boot 2023.01\r\n=> x")
+
+    def test_scrollback_is_bounded(self) -> None:
+        """The scrollback is the last 256 KiB, exactly."""
+        whole = bytes(itertools.islice(itertools.cycle(range(251)), 1_000_000))
+        for at in range(0, len(whole), 4096):
+            self.console.says(whole[at : at + 4096])
+        self.assertEqual(self.attach().since(), whole[-256 * KIB :])
+
+    def test_line_outlives_viewers(self) -> None:
+        """The line stays open, and its output is kept, while nobody looks."""
+        self.attach().drop()
+        self.console.says(b"while you were away")
+        self.assertFalse(self.console.closed)
+        self.assertEqual(self.attach().since(), b"while you were away")
+
+    def test_audit_counts(self) -> None:
+        """A viewer counts bytes in both directions, without our marks."""
+        ann = self.attach()
+        ann.viewer.data_received(b"abc")
+        self.console.says(b"12345")
+        self.assertEqual((ann.viewer.bytes_to_machine, ann.viewer.bytes_to_user), (3, 5))
+        self.assertEqual(ann.viewer.user, "ann")
+
+    def test_resize(self) -> None:
+        """The latest size of anyone is applied."""
+        ann, bob = self.attach(), self.attach()
+        ann.viewer.window_changed(TerminalSize(80, 24))
+        bob.viewer.window_changed(TerminalSize(132, 50))
+        self.assertEqual(self.console.sizes, [TerminalSize(80, 24), TerminalSize(132, 50)])
+
+    def test_line_takes_no_more(self) -> None:
+        """While the line takes nothing everybody's input waits, also that of newcomers."""
+        ann = self.attach()
+        producer = self.console.transport.producer
+        producer.pauseProducing()
+        bob = self.attach()
+        self.assertEqual((ann.input_paused, bob.input_paused), (True, True))
+        producer.resumeProducing()
+        self.assertEqual((ann.input_paused, bob.input_paused), (False, False))
+
+
+class UnpacedTests(SessionCase):
+    """A machine's serial line is never paused."""
+
+    def test_never_paused(self) -> None:
+        """Not even for somebody who reads nothing."""
+        self.attach(room=0)
+        for _ in range(100):
+            self.console.says(bytes(64 * KIB))
+            self.assertFalse(self.console.transport.paused)
+
+    def test_gap(self) -> None:
+        """A viewer too far behind is told how much it missed, and goes on from now."""
+        slow = self.attach(room=1)
+        self.console.says(b"a")
+        for _ in range(17):
+            self.console.says(bytes(64 * KIB))
+        self.console.says(b"now")
+        slow.take(1 << 30)
+        self.assertEqual(slow.since(), b"a" + gap_mark(17 * 64 * KIB) + b"now")
+
+    def test_gap_mark(self) -> None:
+        """The mark stands on a line of its own."""
+        self.assertEqual(gap_mark(7), b"\r\n[twisted-exec: 7 bytes skipped]\r\n")
+
+    def test_gaps_add_up(self) -> None:
+        """However often a viewer falls behind before it reads again, it gets one mark."""
+        slow = self.attach(room=0)
+        for _ in range(170):
+            self.console.says(bytes(64 * KIB))
+        slow.take(1 << 30)
+        got = slow.since()
+        self.assertEqual(got.count(b"skipped"), 1)
+        skipped = int(got.split(b": ")[1].split(b" ")[0])
+        self.assertEqual(skipped + len(got) - len(gap_mark(skipped)), 170 * 64 * KIB)
+
+    def test_mebibyte_behind_is_not_too_far(self) -> None:
+        """Up to 1 MiB nothing is lost."""
+        slow = self.attach(room=0)
+        for _ in range(16):
+            self.console.says(bytes(64 * KIB))
+        slow.take(1 << 30)
+        self.assertEqual(len(slow.since()), 1 << 20)
+
+    def test_nobody_waits(self) -> None:
+        """A viewer that reads nothing delays no other."""
+        self.attach(room=0)
+        quick = self.attach()
+        for _ in range(100):
+            self.console.says(bytes(64 * KIB))
+            self.assertEqual(len(quick.since()), 64 * KIB)
+
+    def test_memory(self) -> None:
+        """What is kept is bounded, whoever reads how slowly, and small when nobody does."""
+        streams = [self.attach(room=0) for _ in range(3)]
+        for _ in range(200):
+            self.console.says(bytes(60 * KIB))
+            kept = self.session.journal.end - self.session.journal.start
+            self.assertLess(kept, 1300 * KIB)
+        for stream in streams:
+            stream.drop()
+        self.console.says(b"x")
+        kept = self.session.journal.end - self.session.journal.start
+        self.assertLess(kept, 400 * KIB)
+
+
+class PacedTests(SessionCase):
+    """A pty waits for its fastest viewer."""
+
+    paced = True
+
+    def flood(self, limit: int = 1000) -> int:
+        """Print 16 KiB at a time until the line is paused; the number printed."""
+        for count in range(limit):
+            if self.console.transport.paused:
+                return count
+            self.console.says(bytes([count % 256]) * (16 * KIB))
+        return limit
+
+    def test_nobody_there(self) -> None:
+        """Without viewers the process runs freely."""
+        self.assertEqual(self.flood(), 1000)
+
+    def test_alone_loses_nothing(self) -> None:
+        """A sole viewer, however slow, reads every byte."""
+        slow = self.attach(room=0)
+        printed = 0
+        while printed < 400:
+            printed += self.flood(10)
+            slow.take(24 * KIB)
+        while self.session.journal.end > len(slow.got):
+            slow.take(24 * KIB)
+        self.assertNotIn(b"skipped", slow.got)
+        self.assertEqual(len(slow.got), printed * 16 * KIB)
+
+    def test_bound(self) -> None:
+        """The line is paused at 512 KiB and goes on at half of that."""
+        slow = self.attach(room=0)
+        self.assertEqual(self.flood(), 32)
+        slow.take(200 * KIB)
+        self.assertTrue(self.console.transport.paused)
+        slow.take(100 * KIB)
+        self.assertFalse(self.console.transport.paused)
+
+    def test_fastest_decides(self) -> None:
+        """A stopped viewer does not pause the line, and loses only its own place."""
+        stopped, quick = self.attach(room=0), self.attach()
+        self.assertEqual(self.flood(), 1000)
+        self.assertEqual(len(quick.since()), 1000 * 16 * KIB)
+        stopped.take(1 << 30)
+        self.assertIn(b"bytes skipped]", stopped.since())
+
+    def test_skipping_is_not_reading(self) -> None:
+        """
+        A stopped viewer that was moved to the end does not count as the fastest.
+
+        Else the line would run on, and the one who reads slowly would lose bytes.
+        """
+        self.attach(room=0)
+        slow = self.attach(room=0)
+        total = 0
+        for _ in range(300):
+            total += self.flood(64)
+            slow.take(64 * KIB)
+        while len(slow.got) < total * 16 * KIB:
+            slow.take(64 * KIB)
+        self.assertNotIn(b"skipped", slow.got)
+
+    def test_last_viewer_leaves(self) -> None:
+        """A line that waited for a viewer runs on when the viewer is gone."""
+        slow = self.attach(room=0)
+        self.flood()
+        slow.drop()
+        self.assertFalse(self.console.transport.paused)
+
+    def test_fastest_leaves(self) -> None:
+        """Whoever remains is the fastest then, and loses nothing more."""
+        slow, quick = self.attach(room=0), self.attach()
+        self.flood(50)
+        quick.drop()
+        self.assertTrue(self.console.transport.paused)
+        slow.take(1 << 30)
+        self.assertEqual(len(slow.got), 50 * 16 * KIB)
+        self.assertFalse(self.console.transport.paused)
+
+
+class OpeningTests(SynchronousTestCase):
+    """Before the line is open, and when it cannot be opened."""
+
+    def setUp(self) -> None:
+        self.console = MemoryConsole(later=True)
+        self.session = Session(self.console, Clock())
+        assert self.console.opening is not None
+        self.connecting = self.console.opening
+
+    def test_input_waits(self) -> None:
+        """What is typed too early is kept by the stream, not lost."""
+        early = MemoryStream(self.session.viewer())
+        self.assertTrue(early.input_paused)
+        opened = self.session.open()
+        self.assertTrue(early.input_paused)
+        self.connecting.callback(None)
+        self.successResultOf(opened)
+        self.assertFalse(early.input_paused)
+
+    def test_size_is_told_at_once(self) -> None:
+        """A size that comes before the line is open reaches the console."""
+        MemoryStream(self.session.viewer()).viewer.window_changed(TerminalSize(80, 24))
+        self.assertEqual(self.console.sizes, [TerminalSize(80, 24)])
+
+    def test_fails(self) -> None:
+        """Who waits is told why; the caller gets the failure."""
+        early = MemoryStream(self.session.viewer())
+        opened = self.session.open()
+        self.connecting.errback(ConnectionRefusedError())
+        self.failureResultOf(opened, ConnectionRefusedError)
+        assert early.ending is not None
+        self.assertEqual(early.ending.reason, LINE_LOST)
+        self.assertIn("the console cannot be opened", early.ending.message)
+
+    def test_fails_with_an_answer(self) -> None:
+        """An error made for users is told as it is."""
+        early = MemoryStream(self.session.viewer())
+        opened = self.session.open()
+        self.connecting.errback(ServiceUnavailable("no QEMU here"))
+        self.failureResultOf(opened, ServiceUnavailable)
+        assert early.ending is not None
+        self.assertEqual(early.ending.message, "the console cannot be opened: no QEMU here")
+
+    def test_ended_while_opening(self) -> None:
+        """A machine that is deleted meanwhile: connecting is given up."""
+        early = MemoryStream(self.session.viewer())
+        opened = self.session.open()
+        self.session.end(DELETED)
+        self.failureResultOf(opened, CancelledError)
+        self.assertEqual(early.ending, DELETED)
+
+    def test_ended_before(self) -> None:
+        """A session that is over is not opened."""
+        self.session.end(DELETED)
+        self.session.open()
+        self.assertIsNone(self.console.line)
+
+
+class EndingTests(SessionCase):
+    """How it ends."""
+
+    def test_process_done(self) -> None:
+        """A process that ended well is a session that ended well."""
+        ann = self.attach()
+        self.console.close(ProcessDone(0))
+        assert ann.ending is not None
+        self.assertEqual((ann.ending.reason, ann.ending.exit_code), (COMPLETED, 0))
+        self.assertTrue(ann.ending.ok)
+
+    def test_process_failed(self) -> None:
+        """An exit code is told."""
+        ann = self.attach()
+        self.console.close(ProcessTerminated(exitCode=7))
+        assert ann.ending is not None
+        self.assertEqual(ann.ending, Ending(COMPLETED, "the process ended with exit code 7", 7))
+
+    def test_process_killed(self) -> None:
+        """A signal is told as shells do."""
+        ann = self.attach()
+        self.console.close(ProcessTerminated(signal=9))
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.exit_code, 137)
+
+    def test_line_lost(self) -> None:
+        """Any other end of the line is a loss."""
+        ann = self.attach()
+        self.console.close()
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, LINE_LOST)
+
+    def test_everyone_is_told(self) -> None:
+        """Every viewer gets the reason; the line is closed; who waited knows."""
+        ann, bob = self.attach(), self.attach()
+        over = self.session.when_over()
+        self.session.end(DELETED)
+        self.session.end(Ending(LINE_LOST))
+        self.assertEqual((ann.ending, bob.ending), (DELETED, DELETED))
+        self.assertTrue(self.console.closed)
+        self.assertEqual(self.successResultOf(over), DELETED)
+        self.assertEqual(self.successResultOf(self.session.when_over()), DELETED)
+        self.assertEqual(self.session.viewers, ())
+
+    def test_tail(self) -> None:
+        """The last output comes before the status, also for a slow viewer."""
+        slow = self.attach(room=0)
+        self.console.says(b"last words")
+        self.console.close(ProcessDone(0))
+        self.assertIsNone(slow.ending)
+        slow.take(100)
+        self.assertEqual(slow.since(), b"last words")
+        self.assertIsNotNone(slow.ending)
+
+    def test_stalled(self) -> None:
+        """Who takes nothing for ten seconds is ended without the rest."""
+        slow = self.attach(room=0)
+        self.console.says(bytes(100))
+        self.console.close(ProcessDone(0))
+        self.clock.advance(6)
+        slow.take(10)
+        self.clock.advance(6)
+        self.assertIsNone(slow.ending if slow.since() == b"" else None)
+        self.clock.advance(10)
+        self.assertIsNotNone(slow.ending)
+        slow.drop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_too_late(self) -> None:
+        """Who comes when it is over reads the end of the output and the reason."""
+        self.console.says(b"panic")
+        self.console.close(ProcessTerminated(exitCode=1))
+        late = self.attach()
+        self.assertEqual(late.since(), b"panic")
+        assert late.ending is not None
+        self.assertEqual(late.ending.exit_code, 1)
+
+    def test_typed_too_late(self) -> None:
+        """Input after the end goes nowhere."""
+        ann = self.attach()
+        self.console.close()
+        ann.viewer.data_received(b"x")
+        self.assertEqual(self.console.heard(), b"")
+
+    def test_next_line_goes_on(self) -> None:
+        """A new session of the same machine continues the journal."""
+        self.console.says(b"first ")
+        self.console.close(ProcessDone(0))
+        console = MemoryConsole()
+        again = Session(console, self.clock, journal=self.session.journal)
+        self.successResultOf(again.open())
+        console.says(b"second")
+        self.assertEqual(self.attach(again).since(), b"first second")
+
+
+class QuietTests(SessionCase):
+    """A viewer whose input ended leaves when the output is quiet."""
+
+    def test_quiet(self) -> None:
+        """Two seconds without output end the attachment, well, and not the line."""
+        ann, bob = self.attach(), self.attach()
+        ann.viewer.input_ended()
+        self.clock.advance(1.9)
+        self.assertIsNone(ann.ending)
+        self.clock.advance(0.1)
+        assert ann.ending is not None
+        self.assertTrue(ann.ending.ok)
+        self.assertIsNone(bob.ending)
+        self.assertFalse(self.console.closed)
+
+    def test_output_goes_on(self) -> None:
+        """Each output starts the two seconds anew."""
+        ann = self.attach()
+        ann.viewer.input_ended()
+        for _ in range(10):
+            self.clock.advance(1.5)
+            self.console.says(b".")
+        self.assertIsNone(ann.ending)
+        self.clock.advance(2)
+        self.assertIsNotNone(ann.ending)
+        self.assertEqual(ann.since(), b"." * 10)
+
+    def test_unread_output(self) -> None:
+        """Output that the viewer has not taken yet is not quiet."""
+        ann = self.attach(room=0)
+        self.console.says(b"x")
+        ann.viewer.input_ended()
+        self.clock.advance(2)
+        self.assertIsNone(ann.ending)
+        ann.take(100)
+        self.clock.advance(2)
+        self.assertIsNotNone(ann.ending)
+
+    def test_earlier_output_counts(self) -> None:
+        """The two seconds are those after the input ended."""
+        self.clock.advance(100)
+        ann = self.attach()
+        ann.viewer.input_ended()
+        self.clock.advance(1)
+        self.assertIsNone(ann.ending)
+
+    def test_gone_before(self) -> None:
+        """A viewer that leaves meanwhile leaves no timer."""
+        ann = self.attach()
+        ann.viewer.input_ended()
+        ann.viewer.input_ended()
+        ann.drop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ManyTests(SynchronousTestCase):
+    """Sessions and viewers in numbers."""
+
+    def test_every_order_of_death(self) -> None:
+        """Whatever ends first, nothing stays behind."""
+        clock = Clock()
+        alive: WeakSet[Viewer] = WeakSet()
+        sessions: WeakSet[Session] = WeakSet()
+        orders = itertools.cycle(itertools.permutations("vVle"))
+        for order in itertools.islice(orders, 1000):
+            console = MemoryConsole(paced=True)
+            session = Session(console, clock)
+            self.successResultOf(session.open())
+            first, second = (MemoryStream(session.viewer(), room=0) for _ in range(2))
+            alive.update((first.viewer, second.viewer))
+            sessions.add(session)
+            console.says(bytes(600 * KIB))
+            first.viewer.input_ended()
+            for step in order:
+                if step == "v":
+                    first.drop()
+                elif step == "V":
+                    second.drop()
+                elif step == "l":
+                    console.close()
+                else:
+                    session.end(DELETED)
+            self.assertEqual(session.viewers, ())
+        self.assertEqual(clock.getDelayedCalls(), [])
+        del console, session, first, second
+        gc.collect()
+        self.assertEqual((len(alive), len(sessions)), (0, 0))

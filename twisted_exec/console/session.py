@@ -1,0 +1,314 @@
+"""
+A line and its company.
+
+A session opens its line once and keeps it while viewers come and go.  What the line prints goes
+into one journal; each viewer reads from there at its own pace:
+
+* A line that may be paused (a pty) waits when even the *fastest* viewer is half a
+  mebibyte behind, so that somebody who is alone loses nothing.  With no viewers it
+  runs freely.  A machine's serial line is never paused.
+* A viewer that is more than a mebibyte behind is moved to the newest byte, and reads
+  how many it missed.  It delays nobody else, and costs no memory of its own.
+
+Input goes the other way: whatever any viewer types goes to the line.  When the line takes no more,
+all viewers' input is paused; so it is before the line is open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from automat import TypeMachineBuilder
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    LINE_LOST,
+    Ending,
+    IConsole,
+    TerminalSize,
+)
+
+from .journal import Journal
+from .viewer import Viewer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """
+    How far viewers may fall behind, and how long quiet is.
+
+    :param scrollback_bytes: what a new viewer gets of the past.
+    :param lag_bytes: a viewer farther behind is moved to the newest byte.
+    :param pace_bytes: a paced line waits while its fastest viewer is so far behind.
+    :param quiet_seconds: without output, until an attachment whose input ended is ended.
+    """
+
+    scrollback_bytes: int = 256 << 10
+    lag_bytes: int = 1 << 20
+    pace_bytes: int = 512 << 10
+    quiet_seconds: float = 2.0
+
+
+class _Lifecycle(Protocol):
+    """What may happen to a session's line."""
+
+    def open(self) -> None:
+        """Connect it."""
+
+    def opened(self, line: _Line) -> None:
+        """It is connected."""
+
+    def over(self, ending: Ending) -> None:
+        """It ended, could not be opened, or its machine's time is over."""
+
+
+@implementer(IPushProducer)
+class _Line(TwistedProtocol):
+    """The line itself; as a producer it is the viewers' input, for the line's transport."""
+
+    transport: Any
+
+    def __init__(self, core: Session) -> None:
+        self._core = core
+
+    def dataReceived(self, data: bytes) -> None:
+        self._core._printed(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._core._line_lost(ending_of(reason))
+
+    def pauseProducing(self) -> None:
+        self._core._input_flows(False)
+
+    def resumeProducing(self) -> None:
+        self._core._input_flows(True)
+
+    def stopProducing(self) -> None:
+        """The line is going; ``connectionLost`` follows."""
+
+
+def ending_of(reason: Failure) -> Ending:
+    """How a line ended, for its viewers."""
+    error = reason.value
+    if isinstance(error, ProcessDone):
+        return Ending(COMPLETED, "the process ended", exit_code=0)
+    if isinstance(error, ProcessTerminated):
+        signal = error.signal
+        if signal is not None:
+            # What a shell tells of a command that a signal ended.
+            return Ending(COMPLETED, f"the process was ended by signal {signal}", 128 + signal)
+        code = error.exitCode
+        return Ending(COMPLETED, f"the process ended with exit code {code}", code)
+    return Ending(LINE_LOST, f"the console line was lost: {reason.getErrorMessage()}")
+
+
+class Session:
+    """
+    One line, opened once, and any number of viewers.
+
+    :param console: provides :class:`~twisted_exec.streaming.interfaces.IConsole`.
+    :param journal: goes on where an earlier session of the same machine ended.
+    """
+
+    def __init__(
+        self,
+        console: IConsole,
+        clock: IReactorTime,
+        *,
+        journal: Journal | None = None,
+        limits: Limits = Limits(),
+    ) -> None:
+        self.clock = clock
+        self.limits = limits
+        self.journal = Journal() if journal is None else journal
+        self.last_output_at = clock.seconds()
+        self.ending: Ending | None = None
+        self._console = console
+        self._line: _Line | None = None
+        self._viewers: list[Viewer] = []
+        self._line_paused = False
+        self._input_flowing = False
+        self._waiting: list[Deferred[Ending]] = []
+        self._opening: Deferred[Any] | None = None
+        self._opened: Deferred[None] = Deferred()
+        self._lifecycle = _build(self)
+
+    @property
+    def viewers(self) -> tuple[Viewer, ...]:
+        """Those attached now, in the order they came."""
+        return tuple(self._viewers)
+
+    def viewer(self) -> Viewer:
+        """An attachment for one more user; it joins when its stream is up."""
+        return Viewer(self)
+
+    def open(self) -> Deferred[None]:
+        """
+        Open the line; call once.
+
+        :return: fires when it is open; fails as the console's ``connect``
+            does, after the viewers have been told.
+        """
+        self._lifecycle.open()
+        return self._opened
+
+    def end(self, ending: Ending) -> None:
+        """Tell every viewer why it is over, and close the line.  Repeated calls do nothing."""
+        self._lifecycle.over(ending)
+
+    def when_over(self) -> Deferred[Ending]:
+        """Fires when the line has ended or the session was ended."""
+        waiter: Deferred[Ending] = Deferred()
+        if self.ending is not None:
+            waiter.callback(self.ending)
+        else:
+            self._waiting.append(waiter)
+        return waiter
+
+    def window_changed(self, size: TerminalSize) -> None:
+        """The latest size of any viewer is the line's; the console remembers it until it opens."""
+        self._console.window_changed(size)
+
+    # What viewers tell.
+
+    def _joined(self, viewer: Viewer) -> None:
+        viewer.offset = max(self.journal.start, self.journal.end - self.limits.scrollback_bytes)
+        self._viewers.append(viewer)
+        if not self._input_flowing:
+            viewer.pause_input()
+        viewer.pump()
+        if self.ending is not None:
+            viewer.finish(self.ending)
+        self._pace()
+
+    def _left(self, viewer: Viewer) -> None:
+        if viewer in self._viewers:
+            self._viewers.remove(viewer)
+        self._pace()
+
+    def _typed(self, viewer: Viewer, data: bytes) -> None:
+        """Everybody may write; whoever may not is to be refused here."""
+        if self._line is not None:
+            self._line.transport.write(data)
+
+    # What the line tells.
+
+    def _printed(self, data: bytes) -> None:
+        self.journal.append(data)
+        self.last_output_at = self.clock.seconds()
+        for viewer in list(self._viewers):
+            viewer.pump()
+            if self.journal.end - viewer.offset > self.limits.lag_bytes:
+                viewer.skip_to(self.journal.end)
+        self._trim()
+        self._pace()
+
+    def _line_lost(self, ending: Ending) -> None:
+        self._line = None
+        self._lifecycle.over(ending)
+
+    def _input_flows(self, flowing: bool) -> None:
+        self._input_flowing = flowing
+        for viewer in list(self._viewers):
+            if flowing:
+                viewer.resume_input()
+            else:
+                viewer.pause_input()
+
+    def _trim(self) -> None:
+        """Keep what a new viewer would get, and what the slowest one still needs."""
+        needed = self.journal.end - self.limits.scrollback_bytes
+        for viewer in self._viewers:
+            needed = min(needed, viewer.offset)
+        self.journal.keep_from(needed)
+
+    def _pace(self) -> None:
+        """Pause or resume a line that may be paused, after its fastest viewer."""
+        if not self._console.paced or self._line is None:
+            return
+        # A viewer that just skipped seems to be at the end; it has not shown that it reads.
+        reading = [one for one in self._viewers if not one.skipped] or self._viewers
+        behind = min((self.journal.end - one.offset for one in reading), default=0)
+        if not self._line_paused and behind >= self.limits.pace_bytes:
+            self._line_paused = True
+            self._line.transport.pauseProducing()
+        elif self._line_paused and behind <= self.limits.pace_bytes // 2:
+            self._line_paused = False
+            self._line.transport.resumeProducing()
+
+    # What the lifecycle does.
+
+    def _connect(self) -> None:
+        self._opening = self._console.connect(Factory.forProtocol(lambda: _Line(self)))
+        self._opening.addCallbacks(self._connected, self._not_connected)
+
+    def _connected(self, line: _Line) -> None:
+        self._opening = None
+        self._lifecycle.opened(line)
+        self._opened.callback(None)
+
+    def _not_connected(self, failure: Failure) -> None:
+        self._opening = None
+        error = failure.value
+        why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+        self._lifecycle.over(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
+        self._opened.errback(failure)
+
+    def _go_live(self, line: _Line) -> None:
+        self._line = line
+        line.transport.registerProducer(line, True)
+        self._input_flows(True)
+
+    def _finish(self, ending: Ending) -> None:
+        self.ending = ending
+        line, self._line = self._line, None
+        for viewer in list(self._viewers):
+            viewer.finish(ending)
+        if line is not None:
+            line.transport.unregisterProducer()
+            line.transport.loseConnection()
+        if self._opening is not None:
+            self._opening.cancel()
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(ending)
+
+
+def _build_machine() -> Any:
+    """New, opening, live, over: read top to bottom."""
+    builder = TypeMachineBuilder(_Lifecycle, Session)
+    new, opening, live, over = (builder.state(name) for name in ("New", "Opening", "Live", "Over"))
+
+    @new.upon(_Lifecycle.open).to(opening)
+    def connect(_: _Lifecycle, core: Session) -> None:
+        core._connect()
+
+    @opening.upon(_Lifecycle.opened).to(live)
+    def go_live(_: _Lifecycle, core: Session, line: _Line) -> None:
+        core._go_live(line)
+
+    @new.upon(_Lifecycle.over).to(over)
+    @opening.upon(_Lifecycle.over).to(over)
+    @live.upon(_Lifecycle.over).to(over)
+    def finish(_: _Lifecycle, core: Session, ending: Ending) -> None:
+        core._finish(ending)
+
+    @over.upon(_Lifecycle.opened).loop()
+    def too_late(_: _Lifecycle, core: Session, line: _Line) -> None:
+        line.transport.loseConnection()
+
+    over.upon(_Lifecycle.open).loop().returns(None)
+    over.upon(_Lifecycle.over).loop().returns(None)
+    return builder.build()
+
+
+_build = _build_machine()

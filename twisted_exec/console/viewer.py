@@ -1,0 +1,183 @@
+"""
+One user's end of a session: where it is in the journal, and how it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IDelayedCall, IPushProducer
+from zope.interface import implementer
+
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    Ending,
+    IAttachment,
+    IAttachmentTransport,
+    TerminalSize,
+)
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_WRITE_BYTES = 32 << 10
+_STALLED_SECONDS = 10.0
+
+
+def gap_mark(skipped_bytes: int) -> bytes:
+    """What a viewer reads where output is missing."""
+    return b"\r\n[twisted-exec: %d bytes skipped]\r\n" % skipped_bytes
+
+
+@implementer(IAttachment, IPushProducer)
+class Viewer:
+    """
+    An attachment of a session; :meth:`Session.viewer` makes it.
+
+    It writes from the journal whenever its transport takes more.  What it
+    counts is for audit: bytes in both directions.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._transport: IAttachmentTransport | None = None
+        self._paused = False
+        self._pumping = False
+        self._ending: Ending | None = None
+        self._ended = False
+        self._stall: IDelayedCall | None = None
+        self._quiet: IDelayedCall | None = None
+        self._input_ended_at = 0.0
+        self.offset = 0
+        self.skipped = 0
+        self.bytes_to_machine = 0
+        self.bytes_to_user = 0
+
+    @property
+    def user(self) -> str:
+        """Who it is, as the stream told; empty before it is attached."""
+        return "" if self._transport is None else self._transport.user
+
+    def attached(self, transport: IAttachmentTransport) -> None:
+        self._transport = transport
+        transport.registerProducer(self, True)
+        self._session._joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_to_machine += len(data)
+        self._session._typed(self, data)
+
+    def window_changed(self, size: TerminalSize) -> None:
+        self._session.window_changed(size)
+
+    def input_ended(self) -> None:
+        """End this attachment once the output has been quiet for a while; never the line."""
+        if self._quiet is None:
+            self._input_ended_at = self._session.clock.seconds()
+            self._wait_for_quiet(self._session.limits.quiet_seconds)
+
+    def detached(self, reason: str) -> None:
+        self._transport = None
+        self._ended = True
+        self._cancel_timers()
+        self._session._left(self)
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        if self._stall is not None:
+            self._stall.reset(_STALLED_SECONDS)
+        self.pump()
+        self._session._pace()
+
+    def stopProducing(self) -> None:
+        """The transport is dying; :meth:`detached` follows."""
+        self._paused = True
+
+    def pause_input(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_input()
+
+    def resume_input(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_input()
+
+    def skip_to(self, offset: int) -> None:
+        """Give up the bytes before ``offset``; the user is told how many when there is room."""
+        self.skipped += offset - self.offset
+        self.offset = offset
+
+    def pump(self) -> None:
+        """Write what is there, until the transport has enough."""
+        if self._pumping:
+            return
+        self._pumping = True  # a write may pause and resume us at once
+        try:
+            while not self._paused and not self._ended and self._write_some():
+                pass
+        finally:
+            self._pumping = False
+        self._end_if_drained()
+
+    def _write_some(self) -> bool:
+        """:return: whether anything was left to write."""
+        assert self._transport is not None
+        if self.skipped:
+            mark, self.skipped = gap_mark(self.skipped), 0
+            self._transport.write(mark)
+            return True
+        data = self._session.journal.read(self.offset, _WRITE_BYTES)
+        if not data:
+            return False
+        self.offset += len(data)
+        self.bytes_to_user += len(data)
+        self._transport.write(data)
+        return True
+
+    def finish(self, ending: Ending) -> None:
+        """
+        End with a status, after the output so far.
+
+        A viewer that takes nothing for a while is ended without the rest.
+        """
+        if self._ending is not None or self._ended:
+            return
+        self._ending = ending
+        self._stall = self._session.clock.callLater(_STALLED_SECONDS, self._end)
+        self.pump()
+
+    def _end_if_drained(self) -> None:
+        drained = self.offset == self._session.journal.end and not self.skipped
+        if self._ending is not None and drained:
+            self._end()
+
+    def _end(self) -> None:
+        if self._ended or self._ending is None or self._transport is None:
+            return
+        self._ended = True
+        self._cancel_timers()
+        self._session._left(self)  # it holds no output and paces no line from here on
+        self._transport.unregisterProducer()
+        self._transport.end(self._ending)
+
+    def _wait_for_quiet(self, seconds: float) -> None:
+        self._quiet = self._session.clock.callLater(seconds, self._check_quiet)
+
+    def _check_quiet(self) -> None:
+        if self._ended:
+            return
+        quiet_since = max(self._input_ended_at, self._session.last_output_at)
+        if self.offset < self._session.journal.end:
+            quiet_since = self._session.clock.seconds()
+        left = quiet_since + self._session.limits.quiet_seconds - self._session.clock.seconds()
+        if left > 0:
+            self._wait_for_quiet(left)
+        else:
+            self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._stall, self._quiet):
+            if timer is not None and timer.active():
+                timer.cancel()
