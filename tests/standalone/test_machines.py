@@ -1,0 +1,115 @@
+"""
+Tests for :mod:`twisted_exec.standalone.machines`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import Forbidden
+from twisted_exec.standalone.machines import (
+    NAMESPACE,
+    SHELL,
+    create_missing,
+    until_running,
+    wanted,
+)
+from twisted_exec.testing.cluster import MemoryCluster
+
+ALL = {
+    "machineclasses/pty",
+    "machineclasses/qemu",
+    "machines/demo-shell",
+    "machines/demo-vm",
+}
+
+
+class MachinesCase(SynchronousTestCase):
+    """An API server in memory."""
+
+    def setUp(self) -> None:
+        self.cluster = MemoryCluster()
+        self.client = self.cluster.client()
+
+    def create(self, offered: set[str], created: set[str]) -> set[str]:
+        made = create_missing(self.client, wanted("local", offered), created)
+        return self.successResultOf(Deferred.fromCoroutine(made))
+
+    def machines(self) -> list[str]:
+        listed = self.successResultOf(self.client.list(IRONCORE.workload, NAMESPACE))
+        return sorted(each["metadata"]["name"] for each in listed["items"])
+
+
+class CreateMissingTests(MachinesCase):
+    """Tests for :func:`create_missing`."""
+
+    def test_first_start(self) -> None:
+        """Both machines and their classes are made, bound to the pool."""
+        self.assertEqual(self.create({"pty", "qemu"}, set()), ALL)
+        shell = self.successResultOf(self.client.get(IRONCORE.workload, SHELL, NAMESPACE))
+        self.assertEqual(shell["spec"]["machineClassRef"], {"name": "pty"})
+        self.assertEqual(shell["spec"]["machinePoolRef"], {"name": "local"})
+
+    def test_deleted_ones_stay_deleted(self) -> None:
+        """Who deleted a machine does not get it again."""
+        created = self.create({"pty", "qemu"}, set())
+        self.successResultOf(self.client.delete(IRONCORE.workload, SHELL, NAMESPACE))
+        self.assertEqual(self.create({"pty", "qemu"}, created), ALL)
+        self.assertEqual(self.machines(), ["demo-vm"])
+
+    def test_class_offered_later(self) -> None:
+        """When QEMU is installed later, its machine comes with the next start."""
+        created = self.create({"pty"}, set())
+        self.assertEqual(self.machines(), ["demo-shell"])
+        self.assertEqual(self.create({"pty", "qemu"}, created), ALL)
+        self.assertEqual(self.machines(), ["demo-shell", "demo-vm"])
+
+    def test_made_but_not_written_down(self) -> None:
+        """A start that was killed in between is finished by the next."""
+        self.create({"pty", "qemu"}, set())
+        self.assertEqual(self.create({"pty", "qemu"}, set()), ALL)
+
+    def test_refused(self) -> None:
+        """Any other error is told."""
+        self.cluster.problem = Forbidden("no")
+        made = create_missing(self.client, wanted("local", {"pty"}), set())
+        self.failureResultOf(Deferred.fromCoroutine(made), Forbidden)
+
+
+class UntilRunningTests(MachinesCase):
+    """Tests for :func:`until_running`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = Clock()
+        self.create({"pty"}, set())
+
+    def wait(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(until_running(self.client, SHELL, self.clock))
+
+    def patch(self, patch: dict[str, object], subresource: str = "") -> None:
+        self.successResultOf(
+            self.client.patch(IRONCORE.workload, SHELL, patch, NAMESPACE, subresource=subresource)
+        )
+
+    def test_waits(self) -> None:
+        """It is not ready before it runs."""
+        waiting = self.wait()
+        self.clock.pump([0.1] * 5)
+        self.assertNoResult(waiting)
+        self.patch({"status": {"state": "Running"}}, "status")
+        self.clock.advance(0.1)
+        self.successResultOf(waiting)
+
+    def test_powered_off(self) -> None:
+        """One that its user switched off is not waited for."""
+        self.patch({"spec": {"power": "Off"}})
+        self.successResultOf(self.wait())
+
+    def test_deleted(self) -> None:
+        """Nor is one that is gone."""
+        self.successResultOf(self.client.delete(IRONCORE.workload, SHELL, NAMESPACE))
+        self.successResultOf(self.wait())

@@ -1,0 +1,73 @@
+"""
+How a program that twistd runs says no: one line, exit code 1, never a traceback.
+
+Left alone, twistd prints all of a plugin's help before a usage error, a traceback for
+whatever ``makeService`` or ``startService`` raises, and ends with code 0 when
+something that starts later fails.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Sequence
+
+from twisted.internet.interfaces import IReactorCore
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.python.usage import Options, UsageError
+
+_log = Logger()
+_exit_code = 0
+
+
+class ProgramOptions(Options):
+    """
+    Options whose mistakes take one line.
+
+    :cvar program: the plugin's name, for messages.
+    """
+
+    program = ""
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """
+        Read the command line.
+
+        :raises SystemExit: 1, after the line, when it makes no sense.
+        """
+        try:
+            super().parseOptions(options)
+        except UsageError as error:
+            raise refusal(self.program, str(error)) from None
+
+
+def refusal(program: str, why: str) -> SystemExit:
+    """What to raise from ``postOptions`` or ``makeService``: Python prints the line, exits with 1."""
+    line = " ".join(why.split())
+    return SystemExit(f"{program}: {line}; see twistd {program} --help")
+
+
+def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
+    """
+    End the program because it cannot start.  An errback of what starts it.
+
+    The line is logged, which for ``twistd -n`` means standard output.
+
+    :param failure: its exception's text is the line.
+    """
+    global _exit_code
+    _exit_code = 1
+    line = " ".join(str(failure.value).split()) or type(failure.value).__name__
+    _log.critical("{program}: {line}", program=program, line=line)
+    reactor.stop()
+
+
+@atexit.register
+def _exit_with_code() -> None:
+    # twistd has no other way to end with a code of ours; its pidfile is gone by now.
+    if _exit_code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_code)

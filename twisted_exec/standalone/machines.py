@@ -1,0 +1,134 @@
+"""
+The machines one finds after the first start.
+
+They are made once: who deletes or changes them keeps what they did.  So what was made
+is written down, and only what never was is made; a machine whose class the
+runtime did not offer so far (QEMU was not installed) is still to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+NAMESPACE = "default"
+SHELL, VM = "demo-shell", "demo-vm"
+PTY, QEMU = "pty", "qemu"
+
+_LOOK_EVERY_SECONDS = 0.1
+
+_log = Logger()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object to make once."""
+
+    resource: Resource
+    body: Object
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace, empty when the kind has none."""
+        return NAMESPACE if self.resource.namespaced else ""
+
+    @property
+    def label(self) -> str:
+        """How it is written down, such as ``machines/demo-shell``."""
+        return f"{self.resource.plural}/{self.name}"
+
+
+def wanted(pool: str, offered: Collection[str]) -> list[Wanted]:
+    """
+    The classes and machines for what the runtime offers.
+
+    :param offered: names of the runtime's classes.
+    """
+    objects: list[Wanted] = []
+    for class_name, machine, memory in ((PTY, SHELL, "64Mi"), (QEMU, VM, "128Mi")):
+        if class_name in offered:
+            objects += [_class(class_name, memory), _machine(machine, class_name, pool)]
+    return objects
+
+
+def _class(name: str, memory: str) -> Wanted:
+    return _object(IRONCORE.workload_class, name, {"capabilities": {"cpu": "1", "memory": memory}})
+
+
+def _machine(name: str, class_name: str, pool: str) -> Wanted:
+    spec = {
+        IRONCORE.class_reference: {"name": class_name},
+        IRONCORE.pool_reference: {"name": pool},
+        "power": "On",
+    }
+    return _object(IRONCORE.workload, name, {"spec": spec})
+
+
+def _object(resource: Resource, name: str, rest: dict[str, Any]) -> Wanted:
+    metadata = {"name": name}
+    if resource.namespaced:
+        metadata["namespace"] = NAMESPACE
+    head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+    return Wanted(resource, {**head, **rest})
+
+
+async def create_missing(
+    client: IKubeClient, objects: Iterable[Wanted], created: Collection[str]
+) -> set[str]:
+    """
+    Make what never was made.
+
+    :param created: the labels of what was.
+    :return: the labels of all that was ever made.
+    :raises APIError: one could not be made.
+    """
+    labels = set(created)
+    for each in objects:
+        if each.label in labels:
+            continue
+        try:
+            await client.create(each.resource, each.body, each.namespace)
+            _log.info("created {label}", label=each.label)
+        except APIError as error:
+            # Killed between making and writing down, or made by the user: both are fine.
+            if error.reason != "AlreadyExists":
+                raise
+        labels.add(each.label)
+    return labels
+
+
+async def until_running(client: IKubeClient, name: str, clock: IReactorTime) -> None:
+    """
+    Wait until a machine runs; one that was deleted or is to be off is not waited for.
+
+    :raises APIError: the API server cannot be asked.
+    """
+    while not await _is_settled(client, name):
+        await deferLater(clock, _LOOK_EVERY_SECONDS)
+
+
+async def _is_settled(client: IKubeClient, name: str) -> bool:
+    try:
+        machine = await client.get(IRONCORE.workload, name, NAMESPACE)
+    except APIError as error:
+        if error.code == 404:
+            return True
+        raise
+    if machine.get("spec", {}).get("power") == "Off" or "deletionTimestamp" in machine["metadata"]:
+        return True
+    return bool(machine.get("status", {}).get("state") == "Running")
