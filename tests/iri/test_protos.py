@@ -11,10 +11,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from grpc_tools import protoc
 from twisted.trial.unittest import SynchronousTestCase
 
-import twisted_exec
 from twisted_exec.iri.protos import event_pb2, machine_pb2, meta_pb2
 
-ROOT = Path(twisted_exec.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = "twisted_exec/iri/protos"
 
 
