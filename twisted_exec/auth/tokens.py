@@ -1,0 +1,150 @@
+"""
+Users by bearer token: taking it out of the request, and a file of tokens.
+
+A token is looked up by its SHA-256, so that the time a look-up takes tells nothing
+about tokens that exist, and none is kept in memory or logged.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.iweb import IRequest
+from zope.interface import Interface, implementer
+
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.groups import with_authenticated
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading
+
+LONGEST_TOKEN_BYTES = 32 << 10
+
+
+class ITokenAuthenticator(Interface):
+    """Finds out whose a bearer token is."""
+
+    def authenticate_token(token: bytes) -> Deferred[User | None]:
+        """
+        :return: fires with the user, or with ``None`` when the token is not valid
+            here; fails with an :class:`~twisted_exec.api.status.APIError` when that
+            could not be found out.
+        """
+
+
+def bearer_token(request: IRequest) -> bytes | None:
+    """
+    The request's bearer token, or ``None`` when it carries none.
+
+    :raises Unauthorized: it carries several, or one that is too long.
+    """
+    lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
+    if len(lines) > 1:
+        raise Unauthorized("more than one Authorization header")
+    scheme, _, token = (lines.pop() if lines else b"").strip().partition(b" ")
+    token = token.strip()
+    if scheme.lower() != b"bearer" or not token:
+        return None
+    if len(token) > LONGEST_TOKEN_BYTES:
+        raise Unauthorized("the bearer token is too long")
+    return token
+
+
+@implementer(IAuthenticator)
+class BearerAuthenticator:
+    """
+    Knows users by ``Authorization: Bearer``.
+
+    :param sources: asked in order until one knows the token.
+    """
+
+    def __init__(self, sources: Sequence[ITokenAuthenticator]) -> None:
+        self._sources = tuple(sources)
+
+    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`: a token nobody knows is an error."""
+        return Deferred.fromCoroutine(self._authenticate(request))
+
+    async def _authenticate(self, request: IRequest) -> User | None:
+        token = bearer_token(request)
+        if token is None:
+            return None
+        user = await self.authenticate_token(token)
+        if user is None:
+            raise Unauthorized()
+        return user
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        """As :meth:`ITokenAuthenticator.authenticate_token`."""
+        return Deferred.fromCoroutine(self._ask(token))
+
+    async def _ask(self, token: bytes) -> User | None:
+        for source in self._sources:
+            user = await source.authenticate_token(token)
+            if user is not None:
+                return user
+        return None
+
+
+@implementer(IAuthenticator, ITokenAuthenticator)
+class TokenFileAuthenticator:
+    """
+    Knows users by a token file as kube-apiserver's ``--token-auth-file`` reads it.
+
+    Lines of ``token,user,uid,"group1,group2"``, the groups optional.  Read again
+    when it changes.
+
+    :param path: nothing is opened before :meth:`load` or the first token.
+    """
+
+    def __init__(self, path: str, clock: IReactorTime) -> None:
+        self._path = path
+        self._users = Reloading([path], self._parse, clock)
+
+    def load(self) -> None:
+        """
+        Read the file now.
+
+        :raises TLSConfigError: it cannot be read, or a line is wrong (told by number,
+            never by content).
+        """
+        self._users.load()
+
+    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        return BearerAuthenticator([self]).authenticate(request)
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        """As :meth:`ITokenAuthenticator.authenticate_token`."""
+        return maybeDeferred(lambda: succeed(self._users.get().get(_digest(token))))
+
+    def _parse(self, content: bytes) -> Mapping[bytes, User]:
+        users: dict[bytes, User] = {}
+        try:
+            rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+            for number, row in enumerate(rows, 1):
+                if row:
+                    token, user = _row(row, f"token file {self._path!r}, record {number}")
+                    users[_digest(token)] = user
+        except (csv.Error, UnicodeDecodeError):
+            raise TLSConfigError(f"token file {self._path!r} is not CSV in UTF-8") from None
+        return users
+
+
+def _row(row: Sequence[str], where: str) -> tuple[bytes, User]:
+    if len(row) < 3:
+        raise TLSConfigError(f"{where}: expected token,user,uid and perhaps groups")
+    token, name, uid = (column.strip() for column in row[:3])
+    if not token or not name:
+        raise TLSConfigError(f"{where}: the token or the user is empty")
+    groups = [group.strip() for group in row[3].split(",")] if len(row) > 3 else []
+    return token.encode("utf-8"), User(name, with_authenticated(name, groups), uid=uid)
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

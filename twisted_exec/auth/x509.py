@@ -1,0 +1,148 @@
+"""
+Users by client certificate: the common name is the user, organizations are the groups.
+
+A certificate that the user CA does not vouch for is no user here, and no error: it
+may be a forwarding proxy's, and another authenticator may know the request.
+Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.auth.groups import with_authenticated
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import VerificationError
+from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
+
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+"""The extra key under which Kubernetes tells which certificate it was."""
+
+_VERDICT_SECONDS = 60
+_VERDICTS_KEPT = 1024
+
+
+class CertificateJudge:
+    """
+    Says whether one CA file vouches for client certificates.
+
+    Verdicts are remembered for a minute, or until the certificate runs out or the CA
+    file changes: a client that asks often presents the same one each time.
+
+    :param ca: path of a PEM file with one or more CAs.
+    :param clock: decides when to look at the file again.
+    :param now: the time certificates are judged by, aware.
+    """
+
+    def __init__(
+        self,
+        ca: str,
+        clock: IReactorTime,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._now = now
+        self._ca = Reloading([ca], lambda content: _checked(content, ca), clock)
+        self._verdicts: OrderedDict[tuple[bytes, bytes], tuple[datetime, str]] = OrderedDict()
+
+    def load(self) -> None:
+        """
+        Read the CA file now.
+
+        :raises TLSConfigError: it cannot be used.
+        """
+        self._ca.load()
+
+    def refusal(self, peer: PeerCertificate) -> str:
+        """Why the CA does not vouch for a certificate; empty when it does."""
+        ca_pem, now = self._ca.get(), self._now()
+        key = (ca_pem, pem.pem_of([peer.leaf, *peer.chain]))
+        until, refusal = self._verdicts.get(key, (now, ""))
+        if until <= now:
+            until, refusal = self._judge(peer, ca_pem, now)
+            self._verdicts[key] = until, refusal
+        self._verdicts.move_to_end(key)
+        while len(self._verdicts) > _VERDICTS_KEPT:
+            self._verdicts.popitem(last=False)
+        return refusal
+
+    def _judge(self, peer: PeerCertificate, ca_pem: bytes, now: datetime) -> tuple[datetime, str]:
+        until = now + timedelta(seconds=_VERDICT_SECONDS)
+        try:
+            verify(peer, ca_pem, now)
+        except VerificationError as problem:
+            return until, str(problem)
+        ends = [each.not_valid_after_utc for each in (peer.leaf, *peer.chain)]
+        return min(until, *ends), ""
+
+
+def _checked(ca_pem: bytes, path: str) -> bytes:
+    pem.certificates(ca_pem, f"client CA {path!r}")
+    return ca_pem
+
+
+@implementer(IAuthenticator)
+class X509Authenticator:
+    """
+    Knows users by their client certificate.
+
+    :param client_ca: path of the user CA.  Nothing is opened before :meth:`load`
+        or the first request.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client_ca: str,
+        clock: IReactorTime,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._judge = CertificateJudge(client_ca, clock, now)
+
+    def load(self) -> None:
+        """
+        Read the CA file now.
+
+        :raises TLSConfigError: it cannot be used.
+        """
+        self._judge.load()
+
+    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`; a certificate of another CA is no user."""
+        return succeed(self.user(request_certificate(request)))
+
+    def user(self, peer: PeerCertificate | None) -> User | None:
+        """The user that a presented certificate is, if the CA vouches for it and it names one."""
+        if peer is None or not peer.common_name:
+            return None
+        refusal = self._judge.refusal(peer)
+        if refusal:
+            self._log.debug("no user by certificate: {refusal}", refusal=refusal)
+            return None
+        return certified_user(peer)
+
+
+def certified_user(peer: PeerCertificate) -> User:
+    """The user that a certificate names.  Only for one that has been verified."""
+    name = peer.common_name
+    return User(
+        name,
+        with_authenticated(name, peer.organizations),
+        extra={CREDENTIAL_ID: (f"X509SHA256={peer.fingerprint}",)},
+    )
+
+
+def request_certificate(request: IRequest) -> PeerCertificate | None:
+    """The client certificate of a request's connection; not verified yet."""
+    channel = getattr(request, "channel", None)
+    return peer_certificate(getattr(channel, "transport", None))

@@ -1,0 +1,105 @@
+"""
+Is the program ready?  Probes that can fail, asked when somebody asks.
+
+``/healthz`` says that the process answers; ``/readyz`` says that everything it
+needs answered as well.  Both may be asked by anyone, so simultaneous questions share one round
+of probes, a probe has a few seconds, and *why* it failed goes to the log, not into
+the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+Probe = Callable[[], "Deferred[object] | None"]
+"""Raises, or returns a Deferred that fails, when what it probes is not well."""
+
+Results = list[tuple[str, str | None]]
+"""Name and error of each probe, in the order added; ``None`` when it passed."""
+
+
+class Health:
+    """
+    The probes of one program.
+
+    :param clock: ends probes that take too long.
+    :param probe_seconds: how long one may take.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, *, probe_seconds: float = 5.0) -> None:
+        self._clock, self._probe_seconds = clock, probe_seconds
+        self._probes: list[tuple[str, Probe]] = []
+        self._waiting: list[Deferred[Results]] | None = None
+
+    def add(self, name: str, probe: Probe) -> None:
+        """
+        Ask this probe as well from now on.
+
+        :param name: a short word for the listing, such as ``storage``.
+        """
+        self._probes.append((name, probe))
+
+    def check(self) -> Deferred[Results]:
+        """Ask every probe.  Fires with what they said, within ``probe_seconds``; never fails."""
+        answer: Deferred[Results] = Deferred()
+        if self._waiting is not None:
+            self._waiting.append(answer)
+            return answer
+        self._waiting = [answer]
+        round_ = gatherResults([self._ask(name, probe) for name, probe in self._probes])
+        round_.addCallback(self._tell)
+        return answer
+
+    async def ready(self) -> tuple[bool, str]:
+        """
+        Whether every probe passed, and the listing to show.
+
+        A program without probes is not ready: nothing that could have failed has passed.
+        """
+        results = await self.check()
+        return is_ready(results), listing(results)
+
+    def _tell(self, results: Results) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for answer in waiting:
+            if not answer.called:
+                answer.callback(list(results))
+
+    def _ask(self, name: str, probe: Probe) -> Deferred[tuple[str, str | None]]:
+        def passed(_result: object) -> tuple[str, str | None]:
+            return name, None
+
+        def failed(failure: Failure) -> tuple[str, str | None]:
+            told = " ".join(str(failure.value).split()) or type(failure.value).__name__
+            self._log.warn("probe {name} failed: {told}", name=name, told=told)
+            return name, told
+
+        asked: Deferred[object] = maybeDeferred(probe)
+        asked.addTimeout(self._probe_seconds, self._clock)
+        return asked.addCallbacks(passed, failed)
+
+
+def is_ready(results: Sequence[tuple[str, str | None]]) -> bool:
+    """At least one probe was asked and none failed."""
+    return bool(results) and all(error is None for _name, error in results)
+
+
+def listing(results: Sequence[tuple[str, str | None]], check: str = "readyz") -> str:
+    """
+    The verbose answer, as Kubernetes writes it.
+
+    :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
+    """
+    lines = [
+        f"[+]{name} ok" if error is None else f"[-]{name} failed: reason withheld"
+        for name, error in results
+    ]
+    verdict = "passed" if is_ready(results) else "failed"
+    return "\n".join([*lines, f"{check} check {verdict}", ""])

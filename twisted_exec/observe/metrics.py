@@ -1,0 +1,83 @@
+"""
+What a program counts, as Prometheus reads it.
+
+One registry per program, never the global one: several programs may live in one
+process.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+"""The media type of :func:`metrics_text`."""
+
+
+def new_registry(*, process: bool = True) -> CollectorRegistry:
+    """
+    A registry for one program.
+
+    :param process: with the process's own figures (memory, CPU, descriptors).
+    """
+    registry = CollectorRegistry()
+    if process:
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+    return registry
+
+
+def metrics_text(registry: CollectorRegistry) -> bytes:
+    """All figures in Prometheus' text format."""
+    return generate_latest(registry)
+
+
+class SessionMetrics:
+    """
+    Figures about the sessions of one hop.
+
+    ``sessions_opened_total``, ``sessions_refused_total{code}``,
+    ``sessions_active`` and ``bytes_total{direction}``, each with the prefix
+    ``twisted_exec_``.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def named(name: str) -> str:
+            return f"twisted_exec_{name}"
+
+        self._opened = Counter(named("sessions_opened"), "Sessions that began.", registry=registry)
+        self._refused = Counter(
+            named("sessions_refused"),
+            "Sessions that were refused, by HTTP status.",
+            ["code"],
+            registry=registry,
+        )
+        self._active = Gauge(named("sessions_active"), "Sessions that are open.", registry=registry)
+        self._bytes = Counter(
+            named("bytes"),
+            "Bytes carried, counted when a session ends.",
+            ["direction"],
+            registry=registry,
+        )
+        # Shown as 0 before the first session, so that rates begin at once.
+        self._to_machine = self._bytes.labels("to_machine")
+        self._to_user = self._bytes.labels("to_user")
+
+    def opened(self) -> None:
+        """A session began."""
+        self._opened.inc()
+        self._active.inc()
+
+    def ended(self, *, bytes_to_machine: int = 0, bytes_to_user: int = 0) -> None:
+        """A session that had been opened is over."""
+        self._active.dec()
+        self._to_machine.inc(bytes_to_machine)
+        self._to_user.inc(bytes_to_user)
+
+    def refused(self, code: int) -> None:
+        """A session was refused with an HTTP status."""
+        self._refused.labels(str(code)).inc()
