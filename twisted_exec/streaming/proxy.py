@@ -1,0 +1,301 @@
+"""
+The middle of the chain: locate, connect, splice.
+
+What differs between an API server and a poollet is where a stream goes next and
+who may send it there; that is the locator's.  All else is here, once: which
+requests are upgrades, what is passed on and what is stripped, how a backend's
+refusal is told, and one audit start and one end for every session, refusals
+included.
+
+Order, as in kube-apiserver: who (401), may they (403), is it there (404, 400),
+and only then whether the request is an upgrade at all (400).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+from typing import Protocol as Typing
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.iweb import IRequest
+
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    GatewayTimeout,
+    MethodNotAllowed,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.sessions import Sessions, ending_query, parse_ending
+from twisted_exec.streaming.site import Request, respond_json
+from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
+from twisted_exec.streaming.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    ask,
+    connect,
+)
+from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, switching_protocols
+
+CLIENT_LEFT = 499
+"""The audit's code for a client that left before it was answered (nginx's word for it)."""
+
+
+class AuditSession(Typing):
+    """One session's record, begun."""
+
+    def end(
+        self,
+        reason: str,
+        *,
+        code: int | None = None,
+        bytes_to_machine: int = 0,
+        bytes_to_user: int = 0,
+    ) -> None:
+        """Write its end."""
+
+
+class Trail(Typing):
+    """Where a hop writes its audit; :class:`twisted_exec.observe.audit.Trail` is one."""
+
+    def start(self, facts: Mapping[str, Any]) -> AuditSession:
+        """Write a start."""
+
+    def refused(self, facts: Mapping[str, Any], code: int, reason: str) -> None:
+        """Write a start and an end."""
+
+
+def require_upgrade(request: IRequest) -> bytes:
+    """
+    What the request asks to be upgraded to: ``websocket`` or ``SPDY/3.1``.
+
+    Locators that create something for a session (a token) ask this first.
+
+    :raises BadRequest: it asks for nothing, for something else, or has a body.
+    """
+    wanted = is_upgrade(request)
+    if not wanted:
+        raise BadRequest("Upgrade request required")
+    if wanted not in PASSED_UPGRADES:
+        told = wanted[:64].decode("ascii", "replace")
+        raise BadRequest(f"cannot upgrade to {told!r}: only websocket and SPDY/3.1 pass here")
+    if request.content.read(1):
+        raise BadRequest("an upgrade request has no body")
+    return wanted
+
+
+class Proxy:
+    """
+    Passes upgrade requests on to where the locator says.
+
+    :param hop: the name of this hop, for the log.
+    :param caller_of: authenticates the caller of a ``DELETE`` that ends a
+        session; fires with the name that its session's ``subject.caller``
+        has.  ``None``: sessions are not ended from before this hop.
+    :param connect_seconds: for each address, TLS included.
+    :param answer_seconds: from the request to the 101.
+    :param end_seconds: how long a session that was asked to end may take
+        before it is cut.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        locator: IStreamLocator,
+        *,
+        hop: str,
+        trail: Trail,
+        sessions: Sessions,
+        clock: IReactorTime,
+        caller_of: Callable[[Request], Deferred[str]] | None = None,
+        connect_seconds: float = 5,
+        answer_seconds: float = 10,
+        end_seconds: float = 2,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        self.locator, self.hop, self.trail, self.sessions = locator, hop, trail, sessions
+        self.clock, self.caller_of = clock, caller_of
+        self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
+        self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
+
+    async def handle(self, request: Request) -> None:
+        """
+        Answer a request for a stream; returns once it is spliced.
+
+        :raises APIError: it was refused, here or by the next hop; the caller
+            answers with it.  Cancelling (the client left) closes everything.
+        """
+        if request.method == b"DELETE" and self.caller_of is not None:
+            await self._end_by_request(request, self.caller_of)
+            return
+        if request.method not in (b"GET", b"POST"):
+            request.setHeader(b"Allow", b"GET, POST")
+            raise MethodNotAllowed("a stream is opened with GET or POST")
+        await _Passage(self, request).run()
+
+    async def _end_by_request(
+        self, request: Request, caller_of: Callable[[Request], Deferred[str]]
+    ) -> None:
+        """The hop before ours wants a session to end: only the one that opened it may."""
+        caller = await caller_of(request)
+        wanted, ending = parse_ending(request.args)
+        found = self.sessions.end(
+            lambda one: one.session == wanted and one.caller == caller, ending
+        )
+        if not found:
+            raise NotFound("sessions", wanted, group="")
+        respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+
+class _Passage:
+    """One request's way through a proxy."""
+
+    def __init__(self, proxy: Proxy, request: Request) -> None:
+        self._proxy, self._request = proxy, request
+        self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
+
+    async def run(self) -> None:
+        try:
+            location = await self._proxy.locator.locate(self._request)
+        except BaseException as problem:
+            code, reason = _told(problem)
+            self._proxy.trail.refused(asdict(self._request.subject), code, reason)
+            raise
+        self._location = location
+        self._audit = self._proxy.trail.start(asdict(location.subject))
+        try:
+            await self._pass(location)
+        except BaseException as problem:
+            code, reason = _told(problem)
+            self._audit.end(reason, code=code)
+            raise
+
+    async def _pass(self, location: Location) -> None:
+        upgrade = require_upgrade(self._request)
+        self._session = self._proxy.sessions.open(location.subject)
+        try:
+            upgraded = await self._reach(upgrade)
+            self._join(upgraded, upgrade)
+        except BaseException:
+            self._session.over()
+            raise
+
+    async def _reach(self, upgrade: bytes) -> Upgraded:
+        label, connection = await self._connect()
+        head = self._head(upgrade)
+        try:
+            return await ask(
+                connection,
+                head,
+                clock=self._proxy.clock,
+                timeout_seconds=self._proxy.answer_seconds,
+            )
+        except UpgradeRefused as refused:
+            raise refused.as_api_error() from None
+        except APIError as error:
+            raise APIError(
+                f"{label}: {error.message}", code=error.code, reason=error.reason
+            ) from None
+
+    async def _connect(self) -> tuple[str, Any]:
+        """The first address that lets us connect."""
+        problems: list[tuple[str, APIError]] = []
+        for label, endpoint in self._location.endpoints:
+            try:
+                return label, await connect(
+                    endpoint, clock=self._proxy.clock, timeout_seconds=self._proxy.connect_seconds
+                )
+            except APIError as error:
+                problems.append((label, error))
+        if not problems:
+            raise ServiceUnavailable("there is no usable address to reach it")
+        told = "; ".join(f"{label}: {error.message}" for label, error in problems)
+        if all(isinstance(error, GatewayTimeout) for _, error in problems):
+            raise GatewayTimeout(f"cannot connect to {told}")
+        raise BadGateway(f"cannot connect to {told}")
+
+    def _head(self, upgrade: bytes) -> UpgradeRequest:
+        request, location = self._request, self._location
+        ours = [
+            (b"Connection", b"Upgrade"),
+            (b"Upgrade", upgrade),
+            (b"Audit-Id", location.subject.session.encode("ascii")),
+            *location.headers,
+        ]
+        if request.method == b"POST":
+            ours.append((b"Content-Length", b"0"))
+        names = {name.lower() for name, _ in ours}
+        theirs = [
+            pair
+            for pair in passed_on(header_pairs(request.requestHeaders))
+            if pair[0].lower() not in names
+        ]
+        return UpgradeRequest(request.method, location.path, location.host, theirs + ours)
+
+    def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
+        audit_id = (b"Audit-Id", self._location.subject.session.encode("ascii"))
+        response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
+        try:
+            take_over(self._request, self._splice.user, response)
+        except ConnectionDone:
+            upgraded.abort()
+            raise CancelledError from None
+        upgraded.hand_over(self._splice.machine)
+        self._session.carry(self._end, lambda: self._splice.cut("cut"))
+
+    def _ended(self, reason: str) -> None:
+        """The splice is gone."""
+        ending = self._session.ending
+        self._session.over()
+        self._audit.end(
+            reason if ending is None else ending.reason,
+            bytes_to_machine=self._splice.bytes_to_machine,
+            bytes_to_user=self._splice.bytes_to_user,
+        )
+
+    def _end(self, ending: Ending) -> None:
+        """Ask the next hop to say why; cut the stream if it does not end by that."""
+        clock, seconds = self._proxy.clock, self._proxy.end_seconds
+        late = clock.callLater(seconds, self._splice.cut, ending.reason)
+        asking = Deferred.fromCoroutine(self._ask_to_end(ending))
+
+        def refused(_: object) -> None:
+            if late.active():
+                late.reset(0)
+
+        asking.addErrback(refused)
+
+    async def _ask_to_end(self, ending: Ending) -> None:
+        """:raises Exception: the next hop will not."""
+        _, connection = await self._connect()
+        path, location = self._location.path, self._location
+        query = ending_query(location.subject.session, ending)
+        joined = path + (b"&" if b"?" in path else b"?") + query
+        head = UpgradeRequest(b"DELETE", joined, location.host, location.headers)
+        try:
+            await ask(
+                connection, head, clock=self._proxy.clock, timeout_seconds=self._proxy.end_seconds
+            )
+        except UpgradeRefused as answer:
+            if not 200 <= answer.code < 300:
+                raise
+
+
+def _told(problem: BaseException) -> tuple[int, str]:
+    """An error's code and reason for audit."""
+    if isinstance(problem, APIError):
+        return problem.code, problem.message
+    if isinstance(problem, CancelledError):
+        return CLIENT_LEFT, "client closed"
+    return 500, "internal error"

@@ -1,0 +1,218 @@
+"""
+Two connections become one: what a middle hop does after the 101.
+
+Bytes go from one transport's read into the other's write, and nothing is kept
+here: each transport pauses the *other's* reading when its own buffer is full,
+so a direction holds at most one read and one write buffer (64 KiB each).
+
+Rules that were each found by a test:
+
+* What is registered as producer is this end, not the other transport: a dying
+  transport calls ``stopProducing`` on its producer, and TLS would pass that on
+  to the raw socket, a ragged end for the survivor.
+* ``unregisterProducer`` comes before closing: a TLS transport with a producer
+  never begins its shutdown, a TCP one with a paused dead producer never closes.
+* TLS has no half-close; there the end of a stream travels inside it.  TCP and
+  UNIX sockets pass a half-close on.
+* A socket is not closed while it may hold unread input: that resets it, and
+  the reset discards the tail of what was sent.  So where one end is gone, the
+  other is shut for writing, what still comes is thrown away, and a time limit
+  ends it.
+* Decrypted bytes may arrive after a pause; what comes before both ends are
+  connected is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IHalfCloseableProtocol,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.streaming.flow import can_half_close
+
+DRAIN_SECONDS = 30.0
+
+
+@implementer(IHalfCloseableProtocol, IPushProducer)
+class SpliceEnd(Protocol):
+    """
+    One end of a splice; :class:`Splice` makes the pair.
+
+    :ivar received: bytes that came from this end.
+    """
+
+    transport: Any
+    peer: SpliceEnd
+    received = 0
+    joined = False  # both ends are connected: bytes pass
+    eof = False  # this end sends no more
+    gone = False  # this end's connection is lost
+
+    def __init__(self, splice: Splice, name: str) -> None:
+        self._splice, self.name = splice, name
+        self._early: list[bytes] = []
+
+    # What its own transport calls.
+
+    def connectionMade(self) -> None:
+        self.transport.pauseProducing()
+        self._splice.connected(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.joined:
+            self.peer.transport.write(data)  # a lost or closing transport drops it
+        else:
+            self._early.append(data)
+
+    def readConnectionLost(self) -> None:
+        self.eof = True
+        self._splice.half_closed(self)
+
+    def writeConnectionLost(self) -> None:
+        """What we sent is delivered; reading goes on."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.gone = self.eof = True
+        self._splice.lost(self, reason)
+
+    # What the other end's transport calls: this end produces what that one sends.
+
+    def pauseProducing(self) -> None:
+        self.transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self.transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The other transport is dying; its ``connectionLost`` decides what becomes of this one."""
+
+    # What the splice calls.
+
+    def join(self) -> None:
+        """The other end is connected too: let the bytes go."""
+        self.joined = True
+        self.transport.registerProducer(self.peer, True)
+        self.transport.resumeProducing()
+
+    def flush(self) -> None:
+        """Send on what came before."""
+        early, self._early = b"".join(self._early), []
+        if early:
+            self.peer.transport.write(early)
+
+    def shut(self) -> None:
+        """No more will be written here."""
+        self.transport.unregisterProducer()
+        self.transport.resumeProducing()  # else its end would never be seen
+        if self.eof or not can_half_close(self.transport):
+            self.transport.loseConnection()
+        else:
+            self.transport.loseWriteConnection()
+
+
+class Splice:
+    """
+    Joins two connections.
+
+    Give :attr:`user` and :attr:`machine` to their transports, in any order.
+
+    :param on_end: called once, when both connections are gone, with the reason
+        for audit: ``client closed``, ``backend lost``, or what :meth:`cut` was given.
+    :param drain_seconds: how long the surviving connection may take to
+        receive what was sent to it.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        on_end: Callable[[str], None],
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        self._clock, self._on_end, self._drain_seconds = clock, on_end, drain_seconds
+        self.user = SpliceEnd(self, "client")
+        self.machine = SpliceEnd(self, "backend")
+        self.user.peer, self.machine.peer = self.machine, self.user
+        self._ends = (self.user, self.machine)
+        self._reason = ""
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def bytes_to_machine(self) -> int:
+        """What came from the user."""
+        return self.user.received
+
+    @property
+    def bytes_to_user(self) -> int:
+        """What came from the machine."""
+        return self.machine.received
+
+    def cut(self, reason: str) -> None:
+        """End the session from here: both connections close after what was sent."""
+        self._reason = reason  # the connections only follow
+        for end in self._ends:
+            if end.joined and not end.gone:
+                end.shut()
+        self._drain()
+
+    def connected(self, end: SpliceEnd) -> None:
+        """An end has its transport."""
+        if end.peer.transport is None:
+            return
+        for one in self._ends:
+            one.join()
+        for one in self._ends:
+            one.flush()
+        if end.peer.gone:
+            end.shut()
+            self._drain()
+
+    def half_closed(self, end: SpliceEnd) -> None:
+        """An end sends no more; what it receives goes on."""
+        peer = end.peer
+        if peer.gone or peer.eof or not can_half_close(peer.transport):
+            self._reason = self._reason or f"{end.name} closed"
+            for one in self._ends:
+                if not one.gone:
+                    one.shut()
+            self._drain()
+        else:
+            peer.transport.unregisterProducer()
+            peer.transport.loseWriteConnection()
+
+    def lost(self, end: SpliceEnd, reason: Failure) -> None:
+        """An end's connection is gone."""
+        clean = reason.check(ConnectionDone) is not None
+        self._reason = self._reason or f"{end.name} {'closed' if clean else 'lost'}"
+        if end.peer.gone:
+            self._finish()
+        elif end.peer.joined:
+            end.peer.shut()
+            self._drain()
+
+    def _drain(self) -> None:
+        if self._timer is None and not (self.user.gone and self.machine.gone):
+            self._timer = self._clock.callLater(self._drain_seconds, self._abort)
+
+    def _abort(self) -> None:
+        self._timer = None
+        for end in self._ends:
+            if not end.gone and end.transport is not None:
+                end.transport.abortConnection()
+
+    def _finish(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._on_end(self._reason)

@@ -1,0 +1,330 @@
+"""
+Asking the next hop for an upgrade.
+
+twisted.web's ``Agent`` cannot: it drops a 101.  So the request goes out through
+h11 on any endpoint, and after the 101 the connection is handed to the caller's
+protocol, with every byte that came behind the head.
+
+Anything but the upgrade that was asked for ends the connection: a backend
+connection that outlives a refusal would be an open, privileged pipe
+(CVE-2018-1002105), and a redirect that is followed carries credentials away
+(CVE-2020-8559).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+from twisted.internet import defer, error
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.interfaces import IProtocol, IReactorTime, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, from_code, from_status
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.wire.upgrade import requested_upgrade
+
+MAX_HEAD_BYTES = 64 << 10
+MAX_ERROR_BYTES = 64 << 10
+"""Of a refusal's body; the rest is not read."""
+
+
+@dataclass(frozen=True)
+class UpgradeRequest:
+    """
+    What to send.
+
+    :param path: with its query.
+    :param headers: all but ``Host``; those of the upgrade itself included.
+    """
+
+    method: bytes
+    path: bytes
+    host: bytes
+    headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
+
+
+class UpgradeRefused(Exception):
+    """
+    The peer answered, and not with the upgrade.
+
+    :ivar body: at most :data:`MAX_ERROR_BYTES`.
+    """
+
+    def __init__(self, code: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        super().__init__(f"the upgrade was refused with status code {code}")
+        self.code, self.headers, self.body = code, headers, body
+
+    def as_api_error(self) -> APIError:
+        """
+        The refusal as this side tells it on.
+
+        A Status is passed on with its code, a text is wrapped into one.  What
+        is no error (a redirect, a 200) becomes 502 and names the code only.
+        """
+        if self.code < 400:
+            return BadGateway(f"invalid upgrade response: status code {self.code}")
+        told = self._status() or from_code(self.code, self._text())
+        if told.code != self.code:  # a Status that lies about its own answer
+            told = APIError(told.message, code=self.code, reason=told.reason)
+        retry = {name.lower(): value for name, value in self.headers}.get(b"retry-after", b"")
+        if told.retry_after_seconds is None and retry.isdigit() and len(retry) < 6:
+            told.retry_after_seconds = int(retry)
+        return told
+
+    def _status(self) -> APIError | None:
+        try:
+            status = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(status, dict) or status.get("kind") != "Status":
+            return None
+        return from_status(status, self.code)
+
+    def _text(self) -> str:
+        text = self.body[:1024].decode("utf-8", "replace")
+        # One line, and no escape sequences of the peer's on somebody's terminal.
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        return " ".join(printable.split()) or f"the server answered {self.code}"
+
+
+class Upgraded:
+    """
+    A connection after its 101, paused.
+
+    :ivar headers: those of the 101.
+    """
+
+    def __init__(self, asking: _Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._asking, self.headers = asking, headers
+
+    @property
+    def transport(self) -> Any:
+        """For addresses and certificates."""
+        return self._asking.transport
+
+    def hand_over(self, protocol: IProtocol) -> None:
+        """
+        Give the connection to ``protocol`` and let it run.
+
+        What came behind the 101 follows ``makeConnection`` at once; so does the
+        end, if the connection was lost meanwhile.
+        """
+        self._asking.hand_over(protocol)
+
+    def abort(self) -> None:
+        """Nobody takes it."""
+        self._asking.abort()
+
+
+class _Asking(Protocol):
+    """Sends the request and waits for the answer; afterwards keeps what comes early."""
+
+    transport: Any
+    lost: Failure | None = None
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._answered: Deferred[Upgraded] | None = None
+        self._refusal: h11.Response | None = None
+        self._body = b""
+        self._early: list[bytes] = []
+        self._wanted = b""
+
+    def ask(self, head: UpgradeRequest) -> Deferred[Upgraded]:
+        """Send ``head``; fires or fails as :func:`upgrade`, but has no time limit."""
+        self._answered = Deferred(lambda _: self.abort())
+        self._wanted = requested_upgrade(head.headers)
+        request = h11.Request(
+            method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
+        )
+        data = self._http.send(request) + self._http.send(h11.EndOfMessage())
+        answered = self._answered
+        if self.lost is not None:
+            self._fail(BadGateway("the connection was closed before the request was sent"))
+        else:
+            self.transport.write(data)
+        return answered
+
+    def late(self) -> None:
+        """The time is over: a refusal whose body dawdles is still one."""
+        if self._refusal is not None:
+            self._refuse()
+        else:
+            self._fail(GatewayTimeout("no answer to the upgrade request in time"))
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._http.our_state is h11.IDLE:
+            self.abort()  # it speaks first: whatever it is, it is no HTTP server
+        elif self._answered is None:
+            # After the answer nobody takes these bytes but the next protocol;
+            # a TLS layer delivers what it has already read in spite of the pause.
+            self._early.append(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._http.receive_data(data)
+            while self._answered is not None and self._next(self._http.next_event()):
+                pass
+        except h11.RemoteProtocolError:
+            self._broken("the answer to the upgrade request is not HTTP")
+
+    def _next(self, event: Any) -> bool:
+        """Take one event of h11's; whether to ask for another."""
+        if event is h11.NEED_DATA:
+            return False
+        if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
+            self._switch(event)
+        elif isinstance(event, h11.Response):
+            self._refusal = event
+        elif isinstance(event, h11.Data):
+            self._body += event.data[: MAX_ERROR_BYTES - len(self._body)]
+            if len(self._body) == MAX_ERROR_BYTES:
+                self._refuse()
+        elif isinstance(event, h11.EndOfMessage):
+            self._refuse()
+        return True
+
+    def _switch(self, event: h11.InformationalResponse) -> None:
+        headers = event.headers.raw_items()
+        if requested_upgrade(headers) != self._wanted:
+            self._fail(BadGateway("the upgrade was answered with another protocol"))
+            return
+        self.transport.pauseProducing()
+        trailing, _ = self._http.trailing_data
+        if trailing:
+            self._early.append(bytes(trailing))
+        answered, self._answered = self._answered, None
+        assert answered is not None
+        answered.callback(Upgraded(self, headers))
+
+    def hand_over(self, protocol: IProtocol) -> None:
+        """See :meth:`Upgraded.hand_over`."""
+        early, self._early = b"".join(self._early), []
+        if self.lost is None:
+            swap_protocol(self.transport, protocol)
+            self.transport.resumeProducing()
+        protocol.makeConnection(self.transport)
+        if early:
+            protocol.dataReceived(early)
+        if self.lost is not None:
+            protocol.connectionLost(self.lost)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = reason
+        self._broken("the connection was closed before the upgrade was answered")
+
+    def _broken(self, why: str) -> None:
+        if self._refusal is not None:
+            self._refuse()  # with the part of the body that came
+        else:
+            self._fail(BadGateway(why))
+
+    def _refuse(self) -> None:
+        assert self._refusal is not None
+        answer = self._refusal
+        self._fail(UpgradeRefused(answer.status_code, answer.headers.raw_items(), self._body))
+
+    def _fail(self, problem: Exception) -> None:
+        answered, self._answered = self._answered, None
+        self.abort()
+        if answered is not None and not answered.called:
+            answered.errback(problem)
+
+    def abort(self) -> None:
+        """Close for good; nothing of ours is worth a flush."""
+        if self.lost is None and self.transport is not None:
+            self.transport.abortConnection()
+
+
+async def connect(
+    endpoint: IStreamClientEndpoint, *, clock: IReactorTime, timeout_seconds: float
+) -> _Asking:
+    """
+    Connect, TLS included, without sending anything yet.
+
+    :raises BadGateway: nobody listens, or it is not whom we trust.
+    :raises GatewayTimeout: nobody answered in time.
+    """
+    connecting = connectProtocol(endpoint, _Asking())
+    connecting.addTimeout(timeout_seconds, clock)
+    try:
+        connection: _Asking = await connecting
+    except (defer.TimeoutError, error.TimeoutError):
+        raise GatewayTimeout("timed out") from None
+    except CancelledError:
+        raise
+    except Exception as problem:  # endpoints fail with whatever their layers raise
+        raise BadGateway(_why(problem)) from None
+    return connection
+
+
+async def ask(
+    connection: _Asking, head: UpgradeRequest, *, clock: IReactorTime, timeout_seconds: float
+) -> Upgraded:
+    """
+    Send the request on a connection from :func:`connect`.
+
+    :raises UpgradeRefused: any answer but a 101.
+    :raises APIError: 502 for what is no answer, 504 for none in time.
+    """
+    answered = connection.ask(head)
+    timer = clock.callLater(timeout_seconds, connection.late)
+    try:
+        return await answered
+    finally:
+        if timer.active():
+            timer.cancel()
+
+
+def upgrade(
+    endpoint: IStreamClientEndpoint,
+    head: UpgradeRequest,
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float,
+    connect_seconds: float | None = None,
+) -> Deferred[Upgraded]:
+    """
+    Connect and ask for an upgrade.
+
+    Cancelling closes the connection.
+
+    :param timeout_seconds: for the answer, and unless ``connect_seconds`` is
+        given for connecting as well.
+    :return: fires with the connection after its 101; fails with
+        :class:`UpgradeRefused`, or an
+        :class:`~twisted_exec.api.status.APIError` (502, 504).
+    """
+
+    async def both() -> Upgraded:
+        connection = await connect(
+            endpoint, clock=clock, timeout_seconds=connect_seconds or timeout_seconds
+        )
+        return await ask(connection, head, clock=clock, timeout_seconds=timeout_seconds)
+
+    return Deferred.fromCoroutine(both())
+
+
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (error.ConnectionRefusedError, "connection refused"),
+    (error.DNSLookupError, "its name is not known"),
+    (error.NoRouteError, "no route to it"),
+    (error.ConnectionDone, "it closed the connection"),
+)
+
+
+def _why(problem: Exception) -> str:
+    for kind, words in _WORDS:
+        if isinstance(problem, kind):
+            return words
+    lines = str(problem).splitlines()
+    return lines[0] if lines else type(problem).__name__
