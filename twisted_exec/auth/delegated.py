@@ -44,6 +44,7 @@ _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_FACTOR = 1.5
 _JITTER = 0.2
 
+
 class _Reviews:
     """POSTs reviews, and tries again while trying may help."""
 
