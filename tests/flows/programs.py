@@ -63,7 +63,9 @@ class Program(ProcessProtocol):
     def _told(self, what: str) -> str:
         return f"{' '.join(self.argv)}\n{what}\n{self.output.decode(errors='replace')[-6000:]}"
 
-    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 60) -> Deferred[re.Match[bytes]]:
+    def until(
+        self, pattern: bytes, *, start: int = 0, seconds: float = 60
+    ) -> Deferred[re.Match[bytes]]:
         """
         Wait for output.
 
@@ -120,7 +122,9 @@ def start(
     return program
 
 
-def twistd(plugin: str, *options: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Program:
+def twistd(
+    plugin: str, *options: str, env: Mapping[str, str] | None = None, cwd: str | None = None
+) -> Program:
     """Start one of our plugins in the foreground, with this very interpreter."""
     return start([script("twistd"), "-n", "--pidfile=", plugin, *options], env=env, cwd=cwd)
 

@@ -1,0 +1,15 @@
+"""``python -m tests.benchmarks [one-hop] [chain]``: all of them when none is named."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from . import one_hop
+
+BENCHMARKS = {"one-hop": one_hop.main}
+
+for name in sys.argv[1:] or BENCHMARKS:
+    with tempfile.TemporaryDirectory() as scratch:
+        BENCHMARKS[name](Path(scratch))
