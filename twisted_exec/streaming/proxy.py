@@ -13,10 +13,8 @@ and only then whether the request is an upgrade at all (400).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any
-from typing import Protocol as Typing
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
@@ -33,7 +31,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator
 from twisted_exec.streaming.sessions import Sessions, ending_query, parse_ending
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
@@ -49,30 +47,6 @@ from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, s
 
 CLIENT_LEFT = 499
 """The audit's code for a client that left before it was answered (nginx's word for it)."""
-
-
-class AuditSession(Typing):
-    """One session's record, begun."""
-
-    def end(
-        self,
-        reason: str,
-        *,
-        code: int | None = None,
-        bytes_to_machine: int = 0,
-        bytes_to_user: int = 0,
-    ) -> None:
-        """Write its end."""
-
-
-class Trail(Typing):
-    """Where a hop writes its audit; :class:`twisted_exec.observe.audit.Trail` is one."""
-
-    def start(self, facts: Mapping[str, Any]) -> AuditSession:
-        """Write a start."""
-
-    def refused(self, facts: Mapping[str, Any], code: int, reason: str) -> None:
-        """Write a start and an end."""
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -115,7 +89,6 @@ class Proxy:
         locator: IStreamLocator,
         *,
         hop: str,
-        trail: Trail,
         sessions: Sessions,
         clock: IReactorTime,
         caller_of: Callable[[Request], Deferred[str]] | None = None,
@@ -124,7 +97,7 @@ class Proxy:
         end_seconds: float = 2,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        self.locator, self.hop, self.trail, self.sessions = locator, hop, trail, sessions
+        self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
@@ -166,29 +139,19 @@ class _Passage:
         self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
 
     async def run(self) -> None:
+        sessions = self._proxy.sessions
         try:
-            location = await self._proxy.locator.locate(self._request)
+            self._location = await self._proxy.locator.locate(self._request)
+        except BaseException as problem:
+            sessions.refused(self._request.subject, *_told(problem))
+            raise
+        self._session = sessions.open(self._location.subject)
+        try:
+            upgrade = require_upgrade(self._request)
+            self._join(await self._reach(upgrade), upgrade)
         except BaseException as problem:
             code, reason = _told(problem)
-            self._proxy.trail.refused(asdict(self._request.subject), code, reason)
-            raise
-        self._location = location
-        self._audit = self._proxy.trail.start(asdict(location.subject))
-        try:
-            await self._pass(location)
-        except BaseException as problem:
-            code, reason = _told(problem)
-            self._audit.end(reason, code=code)
-            raise
-
-    async def _pass(self, location: Location) -> None:
-        upgrade = require_upgrade(self._request)
-        self._session = self._proxy.sessions.open(location.subject)
-        try:
-            upgraded = await self._reach(upgrade)
-            self._join(upgraded, upgrade)
-        except BaseException:
-            self._session.over()
+            self._session.over(reason, code=code)
             raise
 
     async def _reach(self, upgrade: bytes) -> Upgraded:
@@ -256,10 +219,8 @@ class _Passage:
 
     def _ended(self, reason: str) -> None:
         """The splice is gone."""
-        ending = self._session.ending
-        self._session.over()
-        self._audit.end(
-            reason if ending is None else ending.reason,
+        self._session.over(
+            reason,
             bytes_to_machine=self._splice.bytes_to_machine,
             bytes_to_user=self._splice.bytes_to_user,
         )

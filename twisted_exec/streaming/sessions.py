@@ -1,5 +1,8 @@
 """
-The live sessions of one hop: how many there may be, and how they are ended.
+The live sessions of one hop: how many, on record, and how they are ended.
+
+Whoever carries a session opens it here and says here that it is over; the audit
+start and end, and the figures, follow from that: exactly one of each.
 
 A session that ends from this side ends with a reason.  Only the hop where bytes
 are decoded can put that reason into the stream, so hops in the middle hand the
@@ -13,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Protocol as Typing
+from dataclasses import asdict
 from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred
@@ -21,6 +24,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import BadRequest, TooManyRequests
+from twisted_exec.observe.audit import AuditSession, Trail
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     LINE_LOST,
@@ -40,30 +45,17 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 
 
-class Metrics(Typing):
-    """What is counted about sessions."""
-
-    def opened(self) -> None:
-        """A session was let in."""
-
-    def closed(self, bytes_to_machine: int, bytes_to_user: int) -> None:
-        """A session that was let in is over."""
-
-    def refused(self, code: int) -> None:
-        """A session was not let in."""
-
-
 class Session:
     """
-    One live session; :meth:`Sessions.open` makes it.
+    One session; :meth:`Sessions.open` makes it.
 
     :ivar ending: why it was asked to end from this side, if it was.
     """
 
-    def __init__(self, subject: Subject, forget: Callable[[Session], None]) -> None:
+    def __init__(self, sessions: Sessions, subject: Subject, audit: AuditSession) -> None:
         self.subject = subject
         self.ending: Ending | None = None
-        self._forget = forget
+        self._sessions, self._audit = sessions, audit
         self._end: Callable[[Ending], None] | None = None
         self._cut: Callable[[], None] | None = None
         self._over = False
@@ -76,6 +68,7 @@ class Session:
         :param cut: ends it now.
         """
         self._end, self._cut = end, cut
+        self._sessions.metrics.opened()
         if self.ending is not None:
             end(self.ending)
 
@@ -92,23 +85,53 @@ class Session:
         if self._cut is not None and not self._over:
             self._cut()
 
-    def over(self) -> None:
-        """Whoever carries the session says that it is gone.  Repeated calls do nothing."""
-        if not self._over:
-            self._over = True
-            self._end = self._cut = None
-            self._forget(self)
+    def over(
+        self,
+        reason: str,
+        *,
+        code: int | None = None,
+        bytes_to_machine: int = 0,
+        bytes_to_user: int = 0,
+    ) -> None:
+        """
+        Whoever carries the session says that it is gone.  Repeated calls do nothing.
+
+        :param reason: for audit; an :attr:`ending` from this side goes before it.
+        :param code: the HTTP status, when there never was a stream.
+        """
+        if self._over:
+            return
+        self._over = True
+        told = reason if self.ending is None else self.ending.reason
+        counts = {"bytes_to_machine": bytes_to_machine, "bytes_to_user": bytes_to_user}
+        self._audit.end(told, code=code, **counts)
+        if self._end is not None:
+            self._sessions.metrics.ended(**counts)
+        elif code is not None:
+            self._sessions.metrics.refused(code)
+        self._end = self._cut = None
+        self._sessions.forget(self)
 
 
 class Sessions:
     """
     The sessions of one hop.
 
+    :param metrics: ``None`` counts for nobody.
     :param limit: at once.
     :param limit_per_user: at once, by user name.
     """
 
-    def __init__(self, *, limit: int = 4096, limit_per_user: int = 1024) -> None:
+    def __init__(
+        self,
+        trail: Trail,
+        metrics: SessionMetrics | None = None,
+        *,
+        limit: int = 4096,
+        limit_per_user: int = 1024,
+    ) -> None:
+        self.trail = trail
+        self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self._limit, self._limit_per_user = limit, limit_per_user
         self._live: dict[Session, None] = {}
         self._per_user: Counter[str] = Counter()
@@ -123,19 +146,33 @@ class Sessions:
 
         :raises TooManyRequests: there are too many, in all or of this user.
         """
-        if len(self._live) >= self._limit:
-            raise TooManyRequests("too many sessions are open here", retry_after_seconds=10)
-        if self._per_user[subject.user] >= self._limit_per_user:
-            raise TooManyRequests(
-                f"user {subject.user!r} has {self._limit_per_user} sessions open, the most allowed",
-                retry_after_seconds=10,
-            )
-        session = Session(subject, self._forget)
+        session = Session(self, subject, self.trail.start(asdict(subject)))
         self._live[session] = None
         self._per_user[subject.user] += 1
+        problem = self._too_many(subject.user)
+        if problem:
+            session.over(problem, code=TooManyRequests.code)
+            raise TooManyRequests(problem, retry_after_seconds=10)
         return session
 
-    def _forget(self, session: Session) -> None:
+    def _too_many(self, user: str) -> str:
+        if len(self._live) > self._limit:
+            return "too many sessions are open here"
+        if self._per_user[user] > self._limit_per_user:
+            return f"user {user!r} has {self._limit_per_user} sessions open, the most allowed"
+        return ""
+
+    def refused(self, subject: Subject, code: int, reason: str) -> None:
+        """
+        A session was asked for and never became one: on record and counted.
+
+        :param code: the HTTP status that is answered.
+        """
+        self.trail.refused(asdict(subject), code, reason)
+        self.metrics.refused(code)
+
+    def forget(self, session: Session) -> None:
+        """Called by the session when it is over."""
         self._live.pop(session, None)
         self._per_user[session.subject.user] -= 1
         if self._per_user[session.subject.user] <= 0:
