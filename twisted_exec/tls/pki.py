@@ -10,6 +10,7 @@ A PKI directory: three authorities and what they issue, under fixed names.
 ``apiserver-forwarding.*``    what the API server shows to poollets
 ``poollet-POOL.*``            a poollet's serving certificate
 ``poollet-POOL-client.*``     what a poollet shows to the API server
+``runtime-NAME.*``            a runtime's serving certificate
 ``user-USER.*``               a person
 ============================  ==================================================
 
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.tls.authority import Authority, Issued, write_private
+from twisted_exec.tls.authority import LONGEST_COMMON_NAME, Authority, Issued, write_private
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.unix import private_directory
@@ -113,13 +114,29 @@ class PKI:
         :param names: DNS names and IP addresses at which API servers reach it.
         :return: the serving pair and the client pair.
         """
-        user = IRONCORE.pool_identity_prefix + _file_name(pool, "pool")
+        user = IRONCORE.pool_identity(_file_name(pool, "pool"))
+        if len(user) > LONGEST_COMMON_NAME:
+            room = LONGEST_COMMON_NAME - len(IRONCORE.pool_identity_prefix)
+            raise TLSConfigError(
+                f"pool name {pool!r} has {len(pool)} characters; a certificate has room for {room}"
+            )
         serving = self.authority(SERVING).issue_server(names, common_name=user)
         client = self.authority(CLIENT).issue_client(user, [IRONCORE.pool_identity_group])
         first, second = self._write_all(
             (f"poollet-{pool}", serving), (f"poollet-{pool}-client", client), replace=replace
         )
         return first, second
+
+    def issue_runtime(self, runtime: str, names: Sequence[str], *, replace: bool = False) -> Pair:
+        """
+        A runtime's serving certificate, for its stream server and its gRPC server.
+
+        :param runtime: what to call its files.
+        :param names: DNS names and IP addresses at which poollets reach it.
+        """
+        name = f"runtime-{_file_name(runtime, 'runtime')}"
+        issued = self.authority(SERVING).issue_server(names)
+        return self._write_all((name, issued), replace=replace)[0]
 
     def issue_user(self, user: str, groups: Sequence[str], *, replace: bool = False) -> Pair:
         """A person's client certificate."""

@@ -1,0 +1,168 @@
+"""
+``twisted-exec pki``: the certificates that programs on several hosts need.
+
+One directory holds three authorities (:mod:`twisted_exec.tls.pki` says what is in it) and
+whatever they issued.  Keep it where the authorities' keys are safe, and carry to
+each host only the files that the command printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import PKI, Pair, create_pki, open_pki, write_kubeconfig
+
+_Command = Callable[[argparse.Namespace], list[str]]
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``pki`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser("pki", help="make certificates", description=_first_line())
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    _command(commands, "init", "make the three authorities", _init)
+
+    apiserver = _command(commands, "apiserver", "what exec-apiserver needs", _apiserver)
+    _add_names(apiserver, "at which clients reach the API server")
+
+    poollet = _command(commands, "poollet", "what exec-poollet needs", _poollet)
+    poollet.add_argument("--pool", required=True, help="name of its machine pool")
+    _add_names(poollet, "at which API servers reach the poollet")
+    _add_kubeconfig(poollet)
+
+    runtime = _command(commands, "runtime", "what exec-runtime needs to serve over TLS", _runtime)
+    runtime.add_argument("--runtime", required=True, help="a name for the files")
+    _add_names(runtime, "at which poollets reach the runtime")
+
+    user = _command(commands, "user", "a person's certificate", _user)
+    user.add_argument("--user", required=True, help="the user's name")
+    user.add_argument(
+        "--group",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="groups of the user; system:masters may do everything",
+    )
+    _add_kubeconfig(user)
+
+
+def _first_line() -> str:
+    return (__doc__ or "").strip().partition("\n")[0]
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    told: str,
+    command: _Command,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=told, description=told)
+    parser.add_argument("directory", metavar="DIR", help="the PKI directory")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.set_defaults(run=lambda options: _run(command, options))
+    return parser
+
+
+def _add_names(parser: argparse.ArgumentParser, told: str) -> None:
+    parser.add_argument(
+        "--name",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="HOST",
+        help=f"DNS names and IP addresses {told}",
+    )
+
+
+def _add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", metavar="URL", help="https://HOST:PORT of the API server")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="also write a kubeconfig; needs --server"
+    )
+
+
+def _run(command: _Command, options: argparse.Namespace) -> int:
+    try:
+        paths = command(options)
+    except TLSConfigError as problem:
+        print(f"twisted-exec pki: {problem}", file=sys.stderr)
+        return 1
+    for path in paths:
+        print(path)
+    return 0
+
+
+def _init(options: argparse.Namespace) -> list[str]:
+    pki = create_pki(options.directory, replace=options.force)
+    return [pki.serving_ca, pki.client_ca, pki.forwarding_ca]
+
+
+def _apiserver(options: argparse.Namespace) -> list[str]:
+    pki = open_pki(options.directory)
+    pairs = pki.issue_apiserver(options.name, replace=options.force)
+    return _paths(*pairs)
+
+
+def _poollet(options: argparse.Namespace) -> list[str]:
+    _check_kubeconfig(options)
+    pki = open_pki(options.directory)
+    serving, client = pki.issue_poollet(options.pool, options.name, replace=options.force)
+    return _paths(serving, client) + _kubeconfig(pki, client, options.pool, options)
+
+
+def _runtime(options: argparse.Namespace) -> list[str]:
+    pki = open_pki(options.directory)
+    return _paths(pki.issue_runtime(options.runtime, options.name, replace=options.force))
+
+
+def _user(options: argparse.Namespace) -> list[str]:
+    _check_kubeconfig(options)
+    pki = open_pki(options.directory)
+    pair = pki.issue_user(options.user, options.group, replace=options.force)
+    return _paths(pair) + _kubeconfig(pki, pair, options.user, options)
+
+
+def _paths(*pairs: Pair) -> list[str]:
+    return [path for pair in pairs for path in (pair.certificate, pair.key)]
+
+
+def _check_kubeconfig(options: argparse.Namespace) -> None:
+    """Everything that can be wrong, before anything is issued."""
+    if bool(options.server) != bool(options.kubeconfig):
+        missing = "--server" if options.kubeconfig else "--kubeconfig"
+        raise TLSConfigError(f"a kubeconfig needs --server and --kubeconfig: {missing} is missing")
+    if not options.kubeconfig:
+        return
+    if not _is_https(options.server):
+        raise TLSConfigError(f"--server {options.server!r}: give https://HOST:PORT")
+    if os.path.lexists(options.kubeconfig) and not options.force:
+        raise TLSConfigError(f"{options.kubeconfig!r} exists already: give --force to replace it")
+
+
+def _is_https(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _kubeconfig(pki: PKI, pair: Pair, user: str, options: argparse.Namespace) -> list[str]:
+    if not options.kubeconfig:
+        return []
+    write_kubeconfig(
+        options.kubeconfig,
+        server=options.server,
+        ca_pem=read_file(pki.serving_ca),
+        certificate_pem=read_file(pair.certificate),
+        key_pem=read_file(pair.key),
+        user=user,
+        replace=options.force,
+    )
+    return [str(options.kubeconfig)]
