@@ -1,0 +1,199 @@
+"""
+A runtime in memory, and the objects that the poollet's tests are about.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError, NotFound, NotImplementedByBackend
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet.plan import Terms
+
+MACHINES = kinds.MACHINES.resource
+POOLS = kinds.MACHINEPOOLS.resource
+CLASSES = kinds.MACHINECLASSES.resource
+
+TERMS = Terms(IRONCORE, "pool-a", "memory")
+NOW = "2026-11-20T05:00:00Z"
+
+
+def machine(name: str = "vm", pool: str = "pool-a", **spec: Any) -> dict[str, Any]:
+    """A Machine as a user writes it."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"machineClassRef": {"name": "pty"}, "machinePoolRef": {"name": pool}, **spec},
+    }
+
+
+@implementer(IMachineRuntime)
+class MemoryRuntime:
+    """
+    Keeps machines in a dictionary; they run at once, unless told otherwise.
+
+    :ivar calls: the name of every call but listings, in order.
+    :ivar problem: while set, every call fails with it.
+    :ivar refusals: by method, an error that this method fails with.
+    :ivar starts_pending: new machines stay pending until :meth:`settle`.
+    """
+
+    def __init__(self) -> None:
+        self.machines: dict[str, pb.Machine] = {}
+        self.calls: list[str] = []
+        self.listings = 0
+        self.problem: APIError | None = None
+        self.refusals: dict[str, APIError] = {}
+        self.starts_pending = False
+        self.ends_slowly = False
+        self.classes = {"pty": ({"cpu": 1, "memory": 1 << 30}, 10)}
+        self.url = "http://127.0.0.1:1/exec/token"
+        self.execs: list[tuple[str, str, str, str]] = []
+        self.answer: Deferred[Any] | None = None
+        """What the next ``status`` waits for, to be slow."""
+
+    def add(self, state: int = pb.MACHINE_RUNNING, **labels: str) -> pb.Machine:
+        """A machine that was there before; labels by the dialect's short names."""
+        made = pb.Machine()
+        for key, value in labels.items():
+            made.metadata.labels[IRONCORE.runtime_prefix + key.replace("_", "-")] = value
+        made.metadata.id = uuid.uuid4().hex
+        made.status.state = state  # type: ignore[assignment]
+        self.machines[made.metadata.id] = made
+        return made
+
+    def settle(self) -> None:
+        """Everything pending becomes what it is to be; everything ending is gone."""
+        for machine_id, one in list(self.machines.items()):
+            if one.status.state == pb.MACHINE_TERMINATING:
+                del self.machines[machine_id]
+            elif one.status.state == pb.MACHINE_PENDING:
+                self._power(one)
+
+    def _power(self, one: pb.Machine) -> None:
+        running = one.spec.power == pb.POWER_ON
+        one.status.state = pb.MACHINE_RUNNING if running else pb.MACHINE_STOPPED
+
+    def _do(self, name: str, act: Any) -> Deferred[Any]:
+        if name == "list_machines":
+            self.listings += 1
+        else:
+            self.calls.append(name)
+        problem = self.problem or self.refusals.get(name)
+        if problem is not None:
+            return fail(problem)
+        try:
+            done = act()
+        except APIError as refused:
+            return fail(refused)
+        return done if isinstance(done, Deferred) else succeed(done)
+
+    def _find(self, machine_id: str) -> pb.Machine:
+        if machine_id not in self.machines:
+            raise NotFound("machines", machine_id, "", f"machine {machine_id} not found")
+        return self.machines[machine_id]
+
+    def version(self, request: Any) -> Deferred[Any]:
+        return self._do(
+            "version", lambda: pb.VersionResponse(runtime_name="memory", runtime_version="1.0.0")
+        )
+
+    def status(self, request: Any) -> Deferred[Any]:
+        def told() -> Any:
+            if self.answer is not None:
+                return self.answer
+            return pb.StatusResponse(
+                machine_class_status=[
+                    pb.MachineClassStatus(
+                        machine_class=pb.MachineClass(
+                            name=name,
+                            capabilities=pb.MachineClassCapabilities(resources=resources),
+                        ),
+                        quantity=quantity,
+                    )
+                    for name, (resources, quantity) in self.classes.items()
+                ]
+            )
+
+        return self._do("status", told)
+
+    def list_machines(self, request: Any) -> Deferred[Any]:
+        selector = dict(request.filter.label_selector)
+
+        def chosen() -> Any:
+            return pb.ListMachinesResponse(
+                machines=[
+                    one
+                    for one in self.machines.values()
+                    if selector.items() <= dict(one.metadata.labels).items()
+                ]
+            )
+
+        return self._do("list_machines", chosen)
+
+    def create_machine(self, request: Any) -> Deferred[Any]:
+        def make() -> Any:
+            made = pb.Machine()
+            made.CopyFrom(request.machine)
+            made.metadata.id = uuid.uuid4().hex
+            if not self.starts_pending:
+                self._power(made)
+            self.machines[made.metadata.id] = made
+            return pb.CreateMachineResponse(machine=made)
+
+        return self._do("create_machine", make)
+
+    def delete_machine(self, request: Any) -> Deferred[Any]:
+        def end() -> Any:
+            one = self._find(request.machine_id)
+            if self.ends_slowly:
+                one.status.state = pb.MACHINE_TERMINATING
+            else:
+                del self.machines[request.machine_id]
+            return pb.DeleteMachineResponse()
+
+        return self._do("delete_machine", end)
+
+    def update_machine_power(self, request: Any) -> Deferred[Any]:
+        def change() -> Any:
+            one = self._find(request.machine_id)
+            one.spec.power = request.power
+            self._power(one)
+            return pb.UpdateMachinePowerResponse()
+
+        return self._do("update_machine_power", change)
+
+    def update_machine_annotations(self, request: Any) -> Deferred[Any]:
+        def change() -> Any:
+            one = self._find(request.machine_id)
+            one.metadata.ClearField("annotations")
+            one.metadata.annotations.update(request.annotations)
+            # A runtime may count this as a change of its own object.
+            one.metadata.generation += 1
+            one.status.observed_generation = one.metadata.generation
+            return pb.UpdateMachineAnnotationsResponse()
+
+        return self._do("update_machine_annotations", change)
+
+    def exec(
+        self, request: Any, *, user: str = "", machine_uid: str = "", session: str = ""
+    ) -> Deferred[Any]:
+        def token() -> Any:
+            self._find(request.machine_id)
+            self.execs.append((request.machine_id, user, machine_uid, session))
+            return pb.ExecResponse(url=self.url)
+
+        return self._do("exec", token)
+
+    def _unsupported(self, request: Any) -> Deferred[Any]:
+        return fail(NotImplementedByBackend("not supported"))
+
+    list_events = _unsupported
+    attach_volume = detach_volume = update_volume = _unsupported
+    attach_network_interface = detach_network_interface = _unsupported
