@@ -1,0 +1,41 @@
+"""
+``twisted-exec``: everything at the user's end but the console itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from twisted_exec.cli import pki
+from twisted_exec.cli.console import one_line
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run the program.
+
+    :param argv: the arguments, without the program's name.
+    :return: the exit code.
+    """
+    parser = _Parser(
+        prog="twisted-exec",
+        description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    pki.register(commands)
+    options = parser.parse_args(argv)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:  # twisted-exec ... | head
+        return 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
