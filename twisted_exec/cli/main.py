@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments, without the program's name.
     :return: the exit code.
     """
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="twisted-exec",
         description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
     )
