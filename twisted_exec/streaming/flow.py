@@ -30,6 +30,21 @@ def can_half_close(transport: ITransport) -> bool:
     return IHalfCloseableDescriptor.providedBy(transport) and not is_tls(transport)
 
 
+def close_behind(transport: Any) -> None:
+    """
+    Close behind what was written, without discarding it.
+
+    Closing a socket that holds unread input resets it, and the reset overtakes
+    what was sent.  So where there is a half-close only our direction is closed;
+    the caller throws away what still comes, and limits the time.  TLS waits for
+    its peer by itself.
+    """
+    if can_half_close(transport):
+        transport.loseWriteConnection()
+    else:
+        transport.loseConnection()
+
+
 def swap_protocol(transport: Any, protocol: IProtocol) -> None:
     """
     Make a connected transport deliver to ``protocol`` from now on.

@@ -36,7 +36,7 @@ from twisted_exec.api.status import (
     RequestEntityTooLarge,
     RequestTimeout,
 )
-from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.interfaces import Subject
 
 MAX_HEAD_BYTES = 64 << 10
@@ -191,19 +191,10 @@ class Channel(http.HTTPChannel):
         self.refuse(BadRequest("the request is not well-formed HTTP"))
 
     def _hang_up(self) -> None:
-        """
-        Close so that the client can still read the answer.
-
-        Closing a socket that holds unread input resets it, and the reset
-        overtakes the answer; so only our direction is closed, what comes is
-        thrown away, and the deadline ends it.  TLS waits for its peer by itself.
-        """
+        """Close so that the client can still read the answer; what comes is thrown away."""
         self._networkProducer.unregisterProducer()
         self._arm(self.site.linger_seconds)
-        if can_half_close(self.transport):
-            self.transport.loseWriteConnection()
-        else:
-            self.transport.loseConnection()
+        close_behind(self.transport)
 
     def loseConnection(self) -> None:
         self._arm(self.site.linger_seconds, closing=True)
