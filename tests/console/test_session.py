@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.console.session import Session
+from twisted_exec.console.session import LineEnded, Session
 from twisted_exec.console.viewer import Viewer, gap_mark
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -309,7 +309,7 @@ class OpeningTests(SynchronousTestCase):
     def test_ended_before(self) -> None:
         """A session that is over is not opened."""
         self.session.end(DELETED)
-        self.session.open()
+        self.failureResultOf(self.session.open(), LineEnded)
         self.assertIsNone(self.console.line)
 
 
@@ -344,6 +344,12 @@ class EndingTests(SessionCase):
         self.console.close()
         assert ann.ending is not None
         self.assertEqual(ann.ending.reason, LINE_LOST)
+
+    def test_line_explains(self) -> None:
+        """A console that knows why its line ended is believed."""
+        ann = self.attach()
+        self.console.close(LineEnded(DELETED))
+        self.assertEqual(ann.ending, DELETED)
 
     def test_everyone_is_told(self) -> None:
         """Every viewer gets the reason; the line is closed; who waited knows."""
@@ -406,6 +412,13 @@ class EndingTests(SessionCase):
         self.successResultOf(again.open())
         console.says(b"second")
         self.assertEqual(self.attach(again).since(), b"first second")
+
+    def test_next_line_has_the_size(self) -> None:
+        """A new line starts with the size that the last one had."""
+        self.attach().viewer.window_changed(TerminalSize(132, 50))
+        console = MemoryConsole()
+        Session(console, self.clock, size=self.session.size)
+        self.assertEqual(console.sizes, [TerminalSize(132, 50)])
 
 
 class QuietTests(SessionCase):

@@ -58,6 +58,9 @@ class Limits:
     quiet_seconds: float = 2.0
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class _Lifecycle(Protocol):
     """What may happen to a session's line."""
 
@@ -96,9 +99,19 @@ class _Line(TwistedProtocol):
         """The line is going; ``connectionLost`` follows."""
 
 
+class LineEnded(Exception):
+    """A line's end that the console itself can explain, as its ``connectionLost`` reason."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.message or ending.reason)
+        self.ending = ending
+
+
 def ending_of(reason: Failure) -> Ending:
     """How a line ended, for its viewers."""
     error = reason.value
+    if isinstance(error, LineEnded):
+        return error.ending
     if isinstance(error, ProcessDone):
         return Ending(COMPLETED, "the process ended", exit_code=0)
     if isinstance(error, ProcessTerminated):
@@ -117,6 +130,7 @@ class Session:
 
     :param console: provides :class:`~twisted_exec.streaming.interfaces.IConsole`.
     :param journal: goes on where an earlier session of the same machine ended.
+    :param size: the line's first size, until a viewer has another.
     """
 
     def __init__(
@@ -125,13 +139,15 @@ class Session:
         clock: IReactorTime,
         *,
         journal: Journal | None = None,
-        limits: Limits = Limits(),
+        size: TerminalSize | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.clock = clock
         self.limits = limits
         self.journal = Journal() if journal is None else journal
         self.last_output_at = clock.seconds()
         self.ending: Ending | None = None
+        self.size = size
         self._console = console
         self._line: _Line | None = None
         self._viewers: list[Viewer] = []
@@ -141,6 +157,8 @@ class Session:
         self._opening: Deferred[Any] | None = None
         self._opened: Deferred[None] = Deferred()
         self._lifecycle = _build(self)
+        if size is not None:
+            console.window_changed(size)
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:
@@ -156,7 +174,8 @@ class Session:
         Open the line; call once.
 
         :return: fires when it is open; fails as the console's ``connect``
-            does, after the viewers have been told.
+            does, after the viewers have been told, or with :class:`LineEnded`
+            when the session is over already.
         """
         self._lifecycle.open()
         return self._opened
@@ -176,6 +195,7 @@ class Session:
 
     def window_changed(self, size: TerminalSize) -> None:
         """The latest size of any viewer is the line's; the console remembers it until it opens."""
+        self.size = size
         self._console.window_changed(size)
 
     # What viewers tell.
@@ -263,6 +283,11 @@ class Session:
         self._lifecycle.over(Ending(LINE_LOST, f"the console cannot be opened: {why}"))
         self._opened.errback(failure)
 
+    def _refuse(self) -> None:
+        assert self.ending is not None
+        if not self._opened.called:
+            self._opened.errback(LineEnded(self.ending))
+
     def _go_live(self, line: _Line) -> None:
         self._line = line
         line.transport.registerProducer(line, True)
@@ -306,7 +331,10 @@ def _build_machine() -> Any:
     def too_late(_: _Lifecycle, core: Session, line: _Line) -> None:
         line.transport.loseConnection()
 
-    over.upon(_Lifecycle.open).loop().returns(None)
+    @over.upon(_Lifecycle.open).loop()
+    def refuse(_: _Lifecycle, core: Session) -> None:
+        core._refuse()
+
     over.upon(_Lifecycle.over).loop().returns(None)
     return builder.build()
 

@@ -1,0 +1,160 @@
+"""
+One machine under power: it keeps the line open as long as the machine is wanted on.
+
+A machine that ends by itself is started again, at once the first time and then
+more and more slowly while it keeps ending early.  Each start is a new session on the same journal:
+viewers of the old one have been told how it ended, and whoever comes next sees what was
+printed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError
+from twisted_exec.console.journal import Journal
+from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.streaming.interfaces import POWERED_OFF, Ending
+
+from .interfaces import IMachineDriver, IRun, MachineFacts
+
+_FIRST_DELAY_SECONDS = 0.1
+_LONGEST_DELAY_SECONDS = 30.0
+_LONG_RUN_SECONDS = 10.0
+
+
+class Keeper:
+    """
+    Keeps one machine as it is wanted.
+
+    :param state_changed: called with each new ``pb.MachineState``.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        driver: IMachineDriver,
+        facts: MachineFacts,
+        clock: IReactorTime,
+        state_changed: Callable[[int], None],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._driver = driver
+        self._facts = facts
+        self._clock = clock
+        self._state_changed = state_changed
+        self._limits = limits
+        self._journal = Journal()
+        self._keeping: Deferred[None] | None = None
+        self._wanted = False
+        self._rest: Deferred[None] | None = None
+        self._delay_seconds = 0.0
+        self.session: Session | None = None
+        """To attach to; ``None`` while the machine is off."""
+
+    def power_on(self) -> None:
+        """Start the machine, unless it is on already."""
+        self._wanted = True
+        if self._keeping is None:
+            self._delay_seconds = 0.0
+            keeping = Deferred.fromCoroutine(self._keep())
+            keeping.addErrback(self._failed)
+            self._keeping = None if keeping.called else keeping
+
+    def power_off(self, ending: Ending) -> Deferred[None]:
+        """
+        Stop the machine and tell its viewers why.
+
+        :return: fires when nothing of it runs any more.
+        """
+        self._wanted = False
+        if self.session is not None:
+            self.session.end(ending)
+        if self._rest is not None:
+            self._rest.cancel()
+        stopped: Deferred[None] = Deferred()
+        if self._keeping is None:
+            stopped.callback(None)
+        else:
+            self._keeping.addBoth(lambda _: stopped.callback(None))
+        return stopped
+
+    async def _keep(self) -> None:
+        """Run the machine, again and again, until it is not wanted on."""
+        run, session = self._prepare()
+        while self._wanted:
+            if session.ending is not None:  # switched off and on again while it rested
+                run, session = self._prepare()
+            began = self._clock.seconds()
+            await session.open().addCallbacks(self._started, self._not_started)
+            ending = await session.when_over()
+            self._plan_delay(self._clock.seconds() - began)
+            self._note_end(ending)
+            ended = run
+            if self._wanted:
+                # Whoever attaches from here on waits for the next line.
+                run, session = self._prepare()
+            await ended.stop()
+            if self._wanted:
+                await self._wait()
+        self.session = self._keeping = None
+        self._state_changed(pb.MACHINE_STOPPED)
+        if self._wanted:  # it was switched on again while it was going off
+            self.power_on()
+
+    def _prepare(self) -> tuple[IRun, Session]:
+        run = self._driver.run(self._facts)
+        size = None if self.session is None else self.session.size
+        self.session = Session(
+            run, self._clock, journal=self._journal, size=size, limits=self._limits
+        )
+        return run, self.session
+
+    def _started(self, _: object) -> None:
+        self._state_changed(pb.MACHINE_RUNNING)
+        self._facts.event("Normal", "Started", f"machine {self._facts.label} is running")
+
+    def _not_started(self, failure: Failure) -> None:
+        if not self._wanted:
+            return  # switched off while it was starting
+        self._state_changed(pb.MACHINE_PENDING)
+        error = failure.value
+        why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+        self._facts.event("Warning", "StartFailed", why)
+        self._log.warn("machine {label} cannot be started: {why}", label=self._facts.label, why=why)
+
+    def _note_end(self, ending: Ending) -> None:
+        """A machine that powered itself off stays off; any other end was not wanted."""
+        if not self._wanted:
+            return
+        self._facts.event("Normal", "Ended", ending.message)
+        if ending.reason == POWERED_OFF:
+            self._wanted = False
+
+    def _plan_delay(self, ran_seconds: float) -> None:
+        """Before the next start: the first time little, then twice the last time."""
+        last = 0.0 if ran_seconds >= _LONG_RUN_SECONDS else self._delay_seconds
+        self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
+
+    async def _wait(self) -> None:
+        """Rest before another start; switching off ends the rest."""
+        self._rest = deferLater(self._clock, self._delay_seconds)
+        try:
+            await self._rest
+        except CancelledError:
+            pass
+        finally:
+            self._rest = None
+
+    def _failed(self, failure: Failure) -> None:
+        self._keeping = None
+        self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)

@@ -1,0 +1,181 @@
+"""
+What the runtime knows of its machines: records, without processes or I/O.
+
+Machines are known by an id that is chosen here, and made at most once for the UID of the
+API object that asks for them.  What labels and annotations mean to the poollet is its own
+business; they are kept and given back.  The exception is the label with the UID.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from twisted_exec.api.dialects import IRONCORE, Dialect
+from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
+from twisted_exec.iri.protos import event_pb2, meta_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+_MAX_EVENTS = 1000
+_MAX_MACHINES = 10_000
+
+
+@dataclass
+class Record:
+    """One machine.  ``spec`` is what is wanted, ``state`` what is."""
+
+    metadata: meta_pb2.ObjectMetadata
+    spec: pb.MachineSpec
+    state: int = pb.MACHINE_PENDING
+    dialect: Dialect = IRONCORE
+
+    @property
+    def id(self) -> str:
+        return self.metadata.id
+
+    @property
+    def class_name(self) -> str:
+        return str(getattr(self.spec, "class"))
+
+    @property
+    def uid(self) -> str:
+        """Of the API object, or empty when a poollet told none."""
+        return str(self.metadata.labels.get(self.dialect.uid_label, ""))
+
+    @property
+    def label(self) -> str:
+        """``NAMESPACE/NAME``, or the id when nobody told a name."""
+        labels = self.metadata.labels
+        name = labels.get(self.dialect.name_label, "")
+        namespace = labels.get(self.dialect.namespace_label, "")
+        return f"{namespace}/{name}" if name else self.id
+
+    def to_machine(self) -> pb.Machine:
+        """A copy, as the interface tells it."""
+        status = pb.MachineStatus(
+            observed_generation=self.metadata.generation,
+            state=self.state,  # type: ignore[arg-type]
+            machine_conditions=[],
+        )
+        return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
+
+
+@dataclass
+class Machines:
+    """
+    All machines of a runtime.
+
+    :param quantities: how many machines of each class may exist.
+    """
+
+    quantities: Mapping[str, int]
+    dialect: Dialect = IRONCORE
+    events: deque[event_pb2.Event] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
+    _by_id: dict[str, Record] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def create(self, wanted: pb.Machine, now_nanoseconds: int) -> tuple[Record, bool]:
+        """
+        A machine as wanted; the one that exists already when its UID does.
+
+        :return: the machine, and whether it is new.
+        :raises BadRequest: no such class.
+        :raises TooManyRequests: there are as many machines of the class as may be.
+        """
+        uid = wanted.metadata.labels.get(self.dialect.uid_label, "")
+        for record in self._by_id.values():
+            if uid and record.uid == uid:
+                return record, False
+        self._check_room(str(getattr(wanted.spec, "class")))
+        metadata = meta_pb2.ObjectMetadata(
+            id=uuid.uuid4().hex,
+            annotations=wanted.metadata.annotations,
+            labels=wanted.metadata.labels,
+            generation=1,
+            created_at=now_nanoseconds,
+        )
+        spec = pb.MachineSpec()
+        spec.CopyFrom(wanted.spec)
+        record = Record(metadata, spec, dialect=self.dialect)
+        self._by_id[record.id] = record
+        return record, True
+
+    def _check_room(self, class_name: str) -> None:
+        if class_name not in self.quantities:
+            offered = ", ".join(sorted(self.quantities)) or "none"
+            raise BadRequest(
+                f"this runtime has no machine class {class_name!r}; it offers: {offered}"
+            )
+        count = sum(1 for record in self._by_id.values() if record.class_name == class_name)
+        if count >= self.quantities[class_name] or len(self._by_id) >= _MAX_MACHINES:
+            raise TooManyRequests(
+                f"this runtime has {count} machines of class {class_name!r}, as many as it may",
+                retry_after_seconds=30,
+            )
+
+    def get(self, machine_id: str) -> Record:
+        """:raises NotFound: nobody has this id."""
+        record = self._by_id.get(machine_id)
+        if record is None:
+            raise NotFound("machines", machine_id)
+        return record
+
+    def find(self, filter: pb.MachineFilter) -> list[Record]:
+        """Machines with this id and all of these labels; an empty filter means all."""
+        return [
+            record
+            for record in self._by_id.values()
+            if _matches(record.metadata, filter.id, filter.label_selector)
+        ]
+
+    def remove(self, machine_id: str) -> None:
+        self._by_id.pop(machine_id, None)
+
+    def set_power(self, record: Record, power: int) -> bool:
+        """Change what is wanted; :return: whether it was something else before."""
+        if record.spec.power == power:
+            return False
+        record.spec.power = power  # type: ignore[assignment]
+        record.metadata.generation += 1
+        return True
+
+    def add_event(
+        self, record: Record, type: str, reason: str, message: str, now_nanoseconds: int
+    ) -> None:
+        """Remember what happened; the oldest of very many are forgotten."""
+        self.events.append(
+            event_pb2.Event(
+                spec=event_pb2.EventSpec(
+                    involved_object_meta=record.metadata,
+                    reason=reason,
+                    message=message,
+                    type=type,
+                    event_time=now_nanoseconds,
+                    action=reason,
+                )
+            )
+        )
+
+    def find_events(self, filter: pb.EventFilter) -> list[event_pb2.Event]:
+        """Events of the filter's machines and time, oldest first; 0 is no limit."""
+        first, last = filter.events_from_time, filter.events_to_time
+        return [
+            event
+            for event in self.events
+            if _matches(event.spec.involved_object_meta, filter.id, filter.label_selector)
+            and first <= event.spec.event_time
+            and (not last or event.spec.event_time <= last)
+        ]
+
+
+def _matches(metadata: meta_pb2.ObjectMetadata, id: str, selector: Mapping[str, str]) -> bool:
+    if id and metadata.id != id:
+        return False
+    return all(metadata.labels.get(key) == value for key, value in selector.items())

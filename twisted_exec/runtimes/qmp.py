@@ -1,0 +1,105 @@
+"""
+QEMU's control line: JSON documents, one in each line.
+
+Source: QEMU, ``docs/interop/qmp-spec.rst``.  The server greets first; commands are taken after
+``qmp_capabilities``, answered in order, and events come in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import connectionDone
+from twisted.protocols.basic import LineOnlyReceiver
+from twisted.python.failure import Failure
+
+
+class QMPError(Exception):
+    """QEMU refused a command, or its control line is not what it should be."""
+
+
+class QMP(LineOnlyReceiver):
+    """
+    A client.
+
+    :param on_event: called with the name and the data of each event.
+    """
+
+    delimiter = b"\n"
+    MAX_LENGTH = 1 << 20
+    transport: Any
+
+    def __init__(self, on_event: Callable[[str, dict[str, Any]], None]) -> None:
+        self._on_event = on_event
+        self._answers: deque[Deferred[Any]] = deque()
+        self._lost = False
+        self.greeting: Deferred[None] = Deferred()
+        """Fires when commands may be sent; fails when QEMU closes the line before."""
+
+    def execute(self, command: str, **arguments: Any) -> Deferred[Any]:
+        """
+        Send a command.
+
+        :return: fires with its ``return``; fails with :class:`QMPError`.
+        """
+        answer: Deferred[Any] = Deferred()
+        if self._lost:
+            answer.errback(QMPError("QEMU has closed its control line"))
+            return answer
+        self._answers.append(answer)
+        document: dict[str, Any] = {"execute": command}
+        if arguments:
+            document["arguments"] = arguments
+        self.transport.write(json.dumps(document).encode() + b"\n")
+        return answer
+
+    def lineReceived(self, line: bytes) -> None:
+        try:
+            document = json.loads(line)
+        except ValueError:
+            document = None
+        if isinstance(document, dict):
+            self._received(document)
+        elif line.strip():
+            self.transport.abortConnection()
+
+    def _received(self, document: dict[str, Any]) -> None:
+        if "QMP" in document:
+            self.execute("qmp_capabilities").addCallbacks(self._ready, self._not_ready)
+        elif "event" in document:
+            data = document.get("data")
+            self._on_event(str(document["event"]), data if isinstance(data, dict) else {})
+        elif self._answers:
+            answer = self._answers.popleft()
+            if "return" in document:
+                answer.callback(document["return"])
+            else:
+                answer.errback(QMPError(_description(document)))
+
+    def _ready(self, _: object) -> None:
+        if not self.greeting.called:
+            self.greeting.callback(None)
+
+    def _not_ready(self, failure: Failure) -> None:
+        if not self.greeting.called:
+            self.greeting.errback(failure)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._lost = True
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            answer.errback(QMPError("QEMU has closed its control line"))
+        if not self.greeting.called:
+            self.greeting.errback(Failure(ConnectionDone()))
+
+
+def _description(document: dict[str, Any]) -> str:
+    error = document.get("error")
+    if isinstance(error, dict):
+        return str(error.get("desc") or error.get("class") or error)
+    return "QEMU gave an answer that is none"
