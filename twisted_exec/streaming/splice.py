@@ -159,10 +159,10 @@ class Splice:
         return self.machine.received
 
     def cut(self, reason: str) -> None:
-        """End the session from here: both connections close after what was sent."""
+        """End the session from here: each connection there is closes after what was sent."""
         self._reason = reason  # the connections only follow
         for end in self._ends:
-            if end.joined and not end.gone:
+            if end.transport is not None and not end.gone:
                 end.shut()
         self._drain()
 
