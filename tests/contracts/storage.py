@@ -252,3 +252,11 @@ class StorageContract:
         storage.watch(MACHINES, 0, lambda event: seen.append(storage.get(MACHINES, "default", "a")))
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await seen[0], stored)
+
+    async def test_probe(self: Any) -> None:
+        """A store that works says so, and changes nothing by it."""
+        storage = self.make_storage()
+        await storage.create(MACHINES, machine("a"))
+        before = storage.version()
+        self.assertIsNone(await storage.probe())
+        self.assertEqual(storage.version(), before)

@@ -83,8 +83,7 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
     :raises BadRequest: it contradicts the URL, or claims to be stored already.
     :raises Invalid: it breaks a rule.
     """
-    check_type(kind, body)
-    obj = _shaped(kind, body)
+    obj = shaped(kind, body)
     metadata: Object = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -116,8 +115,7 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     :raises Conflict: it means an object of another UID or resourceVersion.
     :raises Invalid: it breaks a rule.
     """
-    check_type(kind, body)
-    obj = _shaped(kind, body)
+    obj = shaped(kind, body)
     metadata, before = obj["metadata"], old["metadata"]
     check_namespace(metadata, before.get("namespace", ""))
     if metadata.get("name", before["name"]) != before["name"]:
@@ -185,8 +183,14 @@ def conflict(kind: Kind, name: str, told: str) -> Conflict:
     )
 
 
-def _shaped(kind: Kind, body: Object) -> Object:
-    """Only what the schema knows, of the right types."""
+def shaped(kind: Kind, body: Object) -> Object:
+    """
+    Only what the schema knows, of the right types; what is missing may still be missing.
+
+    :raises BadRequest: it is of another kind.
+    :raises Invalid: something is of another type.
+    """
+    check_type(kind, body)
     whole = full_schema(kind)
     obj: Object = schema.pruned(whole, body)
     obj |= {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}

@@ -55,7 +55,7 @@ def bearer_token(request: IRequest) -> bytes | None:
     return token
 
 
-@implementer(IAuthenticator)
+@implementer(IAuthenticator, ITokenAuthenticator)
 class BearerAuthenticator:
     """
     Knows users by ``Authorization: Bearer``.

@@ -94,6 +94,11 @@ def _prepare(database: sqlite3.Connection, path: str) -> None:
         database.executescript(_SCHEMA)
 
 
+def touch(database: sqlite3.Connection) -> None:
+    """Write what is there already: fails as any write would."""
+    database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
 def load(database: sqlite3.Connection, remembered: int) -> History:
     """Everything a store's file holds, in memory."""
     restored = History(remembered)

@@ -130,3 +130,8 @@ class IStorage(IService):
 
     def version() -> int:
         """The resourceVersion of the latest change that readers see."""
+
+    def probe() -> Deferred[object]:
+        """
+        :return: fires when a write would last now; fails with what keeps it from that.
+        """

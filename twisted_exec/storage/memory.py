@@ -72,6 +72,10 @@ class MemoryStorage(Service):
         """See :meth:`IStorage.version`."""
         return self._history.version
 
+    def probe(self) -> Deferred[object]:
+        """See :meth:`IStorage.probe`."""
+        return defer.succeed(None)
+
     def _create(self, resource: Resource, obj: Object) -> Object:
         history.check_absent(resource, obj, self._history.find(resource, obj))
         event = history.created(obj, self._history.version + 1)

@@ -30,7 +30,13 @@ from zope.interface import implementer
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage import history
-from twisted_exec.storage.database import last_version, load, open_database, text_of
+from twisted_exec.storage.database import (
+    last_version,
+    load,
+    open_database,
+    text_of,
+    touch,
+)
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
@@ -47,6 +53,8 @@ from twisted_exec.storage.interfaces import (
 _BATCH_WRITES = 512
 _WAITING_WRITES = 10_000
 _COMPACTION_SLACK = 256
+_PROBE = "PROBE"
+_NOTHING = Resource("", "", "", "")
 
 _log = Logger()
 
@@ -151,6 +159,11 @@ class SQLiteStorage(Service):
         """See :meth:`IStorage.version`."""
         return self._history.version
 
+    def probe(self) -> Deferred[object]:
+        """See :meth:`IStorage.probe`: commits something that says nothing."""
+        write = _Write(_PROBE, _NOTHING, {})
+        return self._enqueue(write).addCallback(_nothing)
+
     def _enqueue(self, write: _Write) -> Deferred[Object]:
         if self._writer is None:
             return defer.fail(ServiceUnavailable("the store is closed", retry_after_seconds=1))
@@ -179,6 +192,9 @@ class SQLiteStorage(Service):
             if write.error is not None:
                 write.done.errback(write.error)
                 continue
+            if write.change == _PROBE:
+                write.done.callback({})
+                continue
             event = self._event(write)
             self._history.apply(history.table_of(write.resource), event)
             write.done.callback(event.obj)
@@ -188,6 +204,10 @@ class SQLiteStorage(Service):
         after = previous if write.change == DELETED and previous is not None else write.obj
         obj = history.versioned(after, write.version)
         return Event(write.change, obj, previous, write.version)
+
+
+def _nothing(_: Object) -> object:
+    return None
 
 
 class _Writer:
@@ -253,6 +273,9 @@ class _Writer:
 
     def _attempt(self, write: _Write, version: int) -> int:
         """Make one change, or note why not.  Returns the latest version."""
+        if write.change == _PROBE:
+            touch(self._database)
+            return version
         try:
             self._check(write)
         except APIError as refusal:

@@ -19,11 +19,20 @@ NAMESPACE_FINALIZER = "kubernetes"
 def _prepare_namespace(namespace: Object) -> None:
     if isinstance(namespace.setdefault("spec", {}), dict):
         namespace["spec"].setdefault("finalizers", [NAMESPACE_FINALIZER])
+    labels = namespace["metadata"].setdefault("labels", {})
+    if isinstance(labels, dict):
+        # Always its own name, so that selectors can choose namespaces by name.
+        labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
 
 
 def _keep_finalizers(new: Object, old: Object) -> None:
     """Only the end of its content ends a namespace."""
     new["spec"] = dict(old.get("spec", {}))
+
+
+def _held_by(namespace: Object) -> list[str]:
+    own = namespace.get("spec", {}).get("finalizers", [])
+    return [*namespace["metadata"].get("finalizers", []), *own]
 
 
 def _phase(namespace: Object) -> str:
@@ -44,6 +53,8 @@ NAMESPACES = Kind(
     name_rule=names.dns_label,
     fields={"status.phase": lambda namespace: _phase(dict(namespace))},
     initial_status={"phase": "Active"},
+    terminating_status={"phase": "Terminating"},
+    held_by=_held_by,
     prepare=_prepare_namespace,
     carry_over=_keep_finalizers,
 )

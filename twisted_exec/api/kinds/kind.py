@@ -40,6 +40,10 @@ def _nothing_changed(new: Object, old: Object) -> list[Cause]:
     return []
 
 
+def _finalizers(obj: Object) -> list[str]:
+    return list(obj["metadata"].get("finalizers", []))
+
+
 def _name(obj: Mapping[str, Any]) -> str:
     return str(obj["metadata"].get("name", ""))
 
@@ -66,6 +70,8 @@ class Kind:
     :param unconditional_update: an update need not give ``resourceVersion``.
     :param stored: false for reviews, which are answered and forgotten.
     :param initial_status: of an object just created.
+    :param terminating_status: merged into the status when deletion begins.
+    :param held_by: the finalizers that keep a deleted object.
     :param prepare: sets, in place, what depends on more than a default.
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
@@ -88,6 +94,8 @@ class Kind:
     stored: bool = True
     connects: tuple[str, ...] = ()
     initial_status: Mapping[str, Any] = field(default_factory=dict)
+    terminating_status: Mapping[str, Any] = field(default_factory=dict)
+    held_by: Callable[[Object], list[str]] = _finalizers
     prepare: Callable[[Object], None] | None = None
     carry_over: Callable[[Object, Object], None] | None = None
     validate: Callable[[Object], list[Cause]] = _nothing

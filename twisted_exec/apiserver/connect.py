@@ -1,0 +1,237 @@
+"""
+Where a console's stream goes from here: to the poollet of its machine's pool.
+
+The user's identity travels on in request headers, believed because of our
+forwarding certificate.  The poollet is believed because its certificate names
+both the address that was dialled and the pool that was meant: a poollet cannot
+stand in for another one, whatever addresses a pool reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import ADDRESS_TYPES, MACHINEPOOLS, MACHINES, Object
+from twisted_exec.api.status import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.apiserver.options import Query
+from twisted_exec.apiserver.verbs import Target
+from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.routes import split_path
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+
+_LARGEST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Backend:
+    """
+    How poollets are reached.
+
+    :param credentials: the forwarding certificate, and the CA of poollets.
+    :param address_types: which types of addresses to try, in order.
+    :param connect_seconds: for each address, TLS included.
+    :param pools_named: whether a poollet's certificate must name its pool;
+        poollets of foreign make have certificates for an address only.
+    """
+
+    credentials: ClientCredentials
+    address_types: Sequence[str] = ADDRESS_TYPES
+    connect_seconds: float = 5.0
+    pools_named: bool = True
+
+
+Opened = Callable[[APIRequest, str, Attributes], None]
+"""Told of each stream that was located: its request, session id, and what was allowed."""
+
+
+@implementer(IStreamLocator)
+class MachineLocator:
+    """
+    Finds the poollet behind ``.../machines/NAME/exec``.
+
+    :param opened: called for each stream that may be opened.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        fence: Fence,
+        storage: IStorage,
+        dialect: Dialect,
+        backend: Backend,
+        reactor: object,
+        opened: Opened,
+    ) -> None:
+        self._gate, self._fence, self._storage = gate, fence, storage
+        self._dialect, self._backend = dialect, backend
+        self._reactor, self._opened = reactor, opened
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`."""
+        assert isinstance(request, APIRequest)
+        return Deferred.fromCoroutine(self._locate(request))
+
+    async def _locate(self, request: APIRequest) -> Location:
+        target = console_target(request.path)
+        request.subject = replace(request.subject, namespace=target.namespace, machine=target.name)
+        user = request.requester = await self._gate.authenticate(request)
+        request.subject = replace(request.subject, user=user.name)
+        # Opening a console is a create whatever the HTTP method (k8s#78741).
+        allowed = await self._gate.authorize_target(user, "create", target)
+        self._fence.check_connect(user, target.name)
+        headers = forwarded_headers(user)
+        if Query(request.args).texts("dryRun"):
+            raise BadRequest("dryRun is not supported for exec")
+        machine = await self._machine(target)
+        pool = kinds.pool_name(machine)
+        request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
+        location = self._to(await self._pool(target.name, pool), request, target)
+        self._opened(request, request.subject.session, allowed)
+        return replace(location, headers=headers)
+
+    async def _machine(self, target: Target) -> Object:
+        machine = await self._storage.get(MACHINES.resource, target.namespace, target.name)
+        told = f'machine "{target.name}"'
+        if "deletionTimestamp" in machine["metadata"]:
+            raise Conflict(f"{told} is being deleted")
+        if not kinds.pool_name(machine):
+            raise BadRequest(f"machine {target.name} has no machine pool assigned")
+        if machine["spec"].get("power") == "Off":
+            raise Conflict(f"{told} is powered off: set spec.power to On")
+        return machine
+
+    async def _pool(self, machine: str, pool: str) -> Object:
+        try:
+            return await self._storage.get(MACHINEPOOLS.resource, "", pool)
+        except NotFound as error:
+            raise NotFound(
+                MACHINEPOOLS.resource.plural,
+                pool,
+                MACHINEPOOLS.resource.group,
+                f"{error.message}: it was assigned to machine {machine}",
+            ) from None
+
+    def _to(self, pool: Object, request: APIRequest, target: Target) -> Location:
+        name = pool["metadata"]["name"]
+        status = pool.get("status", {})
+        port = status.get("daemonEndpoints", {}).get(self._dialect.endpoint_field, {}).get("port")
+        if not port or not 0 < port <= _LARGEST_PORT:
+            port = self._dialect.default_port
+        addresses = usable_addresses(pool, self._backend.address_types)
+        endpoints = [
+            (f"{host}:{port}", endpoint)
+            for host in addresses
+            if (endpoint := self._endpoint(host, port, name)) is not None
+        ]
+        if not endpoints:
+            raise no_address(pool, self._backend.address_types)
+        return Location(
+            subject=request.subject,
+            endpoints=endpoints,
+            path=self._dialect.poollet_path(target.namespace, target.name).encode("ascii"),
+            host=endpoints[0][0].encode("idna" if not endpoints[0][0].isascii() else "ascii"),
+        )
+
+    def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:
+        check = None
+        if self._backend.pools_named:
+            check = _names(self._dialect.pool_identity(pool))
+        try:
+            tls = self._backend.credentials.to(host, check=check)
+        except TLSConfigError:
+            return None  # not a name that a certificate could have
+        return client_endpoint(
+            self._reactor, host, port, tls, timeout_seconds=self._backend.connect_seconds
+        )
+
+
+def console_target(path: bytes) -> Target:
+    """The machine that a path ``/apis/G/V/namespaces/NS/machines/NAME/exec`` names."""
+    *_, namespace, _plural, name, subresource = split_path(path)
+    return Target(MACHINES, namespace, name, subresource)
+
+
+def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
+    """A pool's addresses of the preferred types, best first, each once."""
+    known = pool.get("status", {}).get("addresses", [])
+    found = [
+        item["address"]
+        for wanted in types
+        for item in known
+        if item["type"] == wanted and item["address"]
+    ]
+    return list(dict.fromkeys(found))
+
+
+def no_address(pool: Object, types: Sequence[str]) -> ServiceUnavailable:
+    """No address of a pool can be used."""
+    known = pool.get("status", {}).get("addresses", [])
+    told = ", ".join(f"{item['type']}={item['address']}" for item in known) or "none"
+    return ServiceUnavailable(
+        f'machine pool "{pool["metadata"]["name"]}" has no usable address of the preferred types '
+        f"{', '.join(types)}; known addresses: {told}",
+        retry_after_seconds=5,
+    )
+
+
+def forwarded_headers(user: User) -> list[tuple[bytes, bytes]]:
+    """
+    A user's identity as the next hop reads it.
+
+    :raises Forbidden: it does not fit into headers.
+    """
+    headers = [(b"X-Remote-User", _header_value(user.name))]
+    headers += [(b"X-Remote-Group", _header_value(group)) for group in user.groups]
+    if user.uid:
+        headers.append((b"X-Remote-Uid", _header_value(user.uid)))
+    for key, values in user.extra.items():
+        name = b"X-Remote-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(name, _header_value(value)) for value in values]
+    return headers
+
+
+def _header_value(text: str) -> bytes:
+    if text != text.strip() or any(ord(mark) < 0x20 or ord(mark) == 0x7F for mark in text):
+        raise Forbidden("your user, a group or an extra has characters that cannot be forwarded")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Forbidden("your user, a group or an extra is not text") from None
+
+
+def _names(identity: str) -> Callable[[x509.Certificate], None]:
+    def check(certificate: x509.Certificate) -> None:
+        names = [
+            attribute.value
+            for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
+        if names != [identity]:
+            raise VerificationError(
+                f"the certificate is not that of the pool: its common name is {names}, "
+                f"not {identity!r}"
+            )
+
+    return check

@@ -1,0 +1,182 @@
+"""
+When sessions end from this side: what they were about is gone, or the right to it.
+
+The store's changes are followed, so a deletion ends its sessions at once.  Who
+opened a session is asked for again every few seconds, with the credential they
+came with, and after each change of the rules: a session does not outlive its
+token, its certificate or its role binding for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    Ending,
+    Subject,
+)
+from twisted_exec.streaming.sessions import Sessions
+
+RECHECK_SECONDS = 10.0
+
+
+class ObjectEndings(Service):
+    """
+    Ends sessions of machines and pools that go.
+
+    :param storage: started before this service is.
+    """
+
+    def __init__(self, storage: IStorage, sessions: Sessions) -> None:
+        self._storage, self._sessions = storage, sessions
+        self._watches: list[IWatch] = []
+
+    def startService(self) -> None:
+        """Follow the store."""
+        super().startService()
+        since, watch = self._storage.version(), self._storage.watch
+        self._watches = [
+            watch(kinds.MACHINES.resource, since, self._machine_changed),
+            watch(kinds.MACHINEPOOLS.resource, since, self._pool_changed),
+        ]
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+
+    def _machine_changed(self, event: Event) -> None:
+        ending = machine_ending(event)
+        if ending is not None:
+            uid = event.obj["metadata"]["uid"]
+            self._sessions.end(lambda subject: subject.uid == uid, ending)
+
+    def _pool_changed(self, event: Event) -> None:
+        if _is_going(event):
+            name = event.obj["metadata"]["name"]
+            ending = Ending(POOL_DELETED, f'machine pool "{name}" was deleted')
+            self._sessions.end(lambda subject: subject.pool == name, ending)
+
+
+def machine_ending(event: Event) -> Ending | None:
+    """Why a change of a machine ends its sessions, if it does."""
+    told = f'machine "{event.obj["metadata"]["name"]}"'
+    if _is_going(event):
+        return Ending(MACHINE_DELETED, f"{told} was deleted")
+    if _power(event.obj) == "Off":
+        return Ending(POWERED_OFF, f"{told} was powered off")
+    return None
+
+
+def _is_going(event: Event) -> bool:
+    return event.type == DELETED or "deletionTimestamp" in event.obj["metadata"]
+
+
+def _power(machine: Object) -> str:
+    return str(machine.get("spec", {}).get("power", "On"))
+
+
+class _Shown:
+    """The credentials of a request, without the rest of it."""
+
+    def __init__(self, request: APIRequest) -> None:
+        tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
+        self.requestHeaders = Headers({b"authorization": tokens})
+        # Authenticators find the client's certificate at request.channel.transport.
+        self.channel = self
+        self.transport: Any = request.channel.transport
+
+
+@dataclass(frozen=True)
+class _Right:
+    shown: _Shown
+    allowed: Attributes
+
+
+class Revocation(Service):
+    """
+    Ends sessions whose user may no longer have them.
+
+    :param recheck_seconds: how often everyone is asked for again.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        gate: Gate,
+        sessions: Sessions,
+        clock: IReactorTime,
+        recheck_seconds: float = RECHECK_SECONDS,
+    ) -> None:
+        self._gate, self._sessions = gate, sessions
+        self._rights: dict[str, _Right] = {}
+        self._loop = LoopingCall(self.recheck)
+        self._loop.clock = clock
+        self._recheck_seconds = recheck_seconds
+
+    def startService(self) -> None:
+        """Begin to ask."""
+        super().startService()
+        self._loop.start(self._recheck_seconds, now=False)
+
+    def stopService(self) -> None:
+        """Ask no longer."""
+        super().stopService()
+        if self._loop.running:
+            self._loop.stop()
+
+    def opened(self, request: APIRequest, session: str, allowed: Attributes) -> None:
+        """A session may be opened, by this right."""
+        self._rights[session] = _Right(_Shown(request), allowed)
+
+    def recheck(self) -> Deferred[None]:
+        """Ask for everyone again.  Fires when all were asked; never fails."""
+        return Deferred.fromCoroutine(self._recheck())
+
+    async def _recheck(self) -> None:
+        live = {subject.session for subject in self._sessions.subjects()}
+        self._rights = {key: right for key, right in self._rights.items() if key in live}
+        for session, right in list(self._rights.items()):
+            told = await self._withdrawn(right)
+            if told:
+                ending = Ending(REVOKED, told)
+                self._sessions.end(_is(session), ending)
+
+    async def _withdrawn(self, right: _Right) -> str:
+        """Why the right is no more; empty while it is."""
+        try:
+            user = await self._gate.authenticate(right.shown)  # type: ignore[arg-type]
+            if user.name != right.allowed.user.name:
+                return "the credential is now another user's"
+            await self._gate.authorize(replace(right.allowed, user=user))
+        except (Unauthorized, Forbidden) as error:
+            return error.message
+        except APIError as error:
+            # Nothing was found out; the next round will.
+            self._log.warn("cannot recheck a session: {why}", why=error.message)
+        return ""
+
+
+def _is(session: str) -> Callable[[Subject], bool]:
+    return lambda subject: subject.session == session

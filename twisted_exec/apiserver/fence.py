@@ -1,0 +1,129 @@
+"""
+The fence round poollets: each may touch its own pool and no other.
+
+RBAC gives all poollets one role, which cannot say "the pool that your
+certificate names".  This says it, as Kubernetes' node authorizer and
+NodeRestriction say it for kubelets: without it one poollet could point another
+pool's address at itself and be handed its consoles.
+
+A user is a poollet when its name has the dialect's prefix or it is in the
+dialect's group; someone in the group whose name is no pool's may write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.selectors import FieldSelector
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.interfaces import UPDATE, Change, IAdmission
+from twisted_exec.auth.interfaces import User
+
+# What a poollet may change of a Machine besides its status.
+_OWN_METADATA = ("finalizers", "annotations", "resourceVersion", "generation")
+
+
+@implementer(IAdmission)
+class Fence:
+    """Keeps each poollet to its own pool."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def pool_of(self, user: User) -> str | None:
+        """
+        The pool whose poollet this is, ``None`` for anyone else.
+
+        :raises Forbidden: it claims to be a poollet and names no pool.
+        """
+        pool = self._dialect.pool_of(user.name)
+        member = self._dialect.pool_identity_group in user.groups
+        if (
+            pool is None
+            and not member
+            and not user.name.startswith(self._dialect.pool_identity_prefix)
+        ):
+            return None
+        if pool is None or not member:
+            raise Forbidden(
+                f'user "{user.name}" is not the poollet of one pool: its name must be '
+                f"{self._dialect.pool_identity_prefix}POOL, its group "
+                f"{self._dialect.pool_identity_group}"
+            )
+        return pool
+
+    def check_get(self, user: User, kind: Kind, obj: Object) -> None:
+        """
+        :raises Forbidden: the object belongs to another pool.
+        """
+        pool = self.pool_of(user)
+        if pool is not None and kind is kinds.MACHINES and kinds.pool_name(obj) != pool:
+            raise self._refuse(pool, f"see machine {obj['metadata']['name']} of another pool")
+
+    def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
+        """
+        :raises Forbidden: it would show machines of other pools.
+        """
+        pool = self.pool_of(user)
+        field = self._dialect.pool_field
+        if pool is not None and kind is kinds.MACHINES and chosen.required(field) != pool:
+            raise self._refuse(pool, f"see machines without the field selector {field}={pool}")
+
+    def check_connect(self, user: User, name: str) -> None:
+        """
+        :raises Forbidden: poollets open no consoles.
+        """
+        pool = self.pool_of(user)
+        if pool is not None:
+            raise self._refuse(pool, f"open the console of machine {name}")
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return defer.execute(self._admit, change)
+
+    def _admit(self, change: Change) -> None:
+        pool = self.pool_of(change.user)
+        if pool is None:
+            return
+        told = f"{change.operation} {change.kind.resource.plural}"
+        told += f' "{change.obj["metadata"].get("name", "")}"'
+        if not self._allows(pool, change):
+            raise self._refuse(pool, told)
+
+    def _allows(self, pool: str, change: Change) -> bool:
+        name = change.obj["metadata"].get("name")
+        if change.kind is kinds.MACHINEPOOLS:
+            return bool(name == pool)
+        if change.kind is kinds.LEASES:
+            # A heartbeat is named after its pool.
+            return bool(name == pool)
+        if change.kind is kinds.MACHINES and change.operation == UPDATE:
+            return self._allows_machine(pool, change)
+        return False
+
+    def _allows_machine(self, pool: str, change: Change) -> bool:
+        old, new = change.old, change.new
+        if old is None or new is None or kinds.pool_name(old) != pool:
+            return False
+        if change.subresource == "status":
+            return True
+        return _fixed(old) == _fixed(new)
+
+    def _refuse(self, pool: str, told: str) -> Forbidden:
+        return Forbidden(f'the poollet of machine pool "{pool}" may not {told}')
+
+
+def _fixed(machine: Mapping[str, Any]) -> Object:
+    """Everything of a Machine that its poollet must leave as it is."""
+    metadata = {
+        key: value for key, value in machine["metadata"].items() if key not in _OWN_METADATA
+    }
+    return {**machine, "metadata": metadata}

@@ -1,0 +1,149 @@
+"""
+What stands before every request: who, may they, and are there too many.
+
+Authentication comes first and without it nothing is said, not even whether a
+path exists.  Authorization follows as soon as it is known what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twisted_exec.api.kinds import NAMESPACES
+from twisted_exec.api.status import Forbidden, TooManyRequests, Unauthorized
+from twisted_exec.apiserver.verbs import Target
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.streaming.site import Request
+
+
+class APIRequest(Request):
+    """
+    A request whose user is known once :meth:`Gate.authenticate` has passed it.
+    """
+
+    requester: User
+    target: Target
+
+
+class Gate:
+    """Who is asking, and may they."""
+
+    def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+
+    async def authenticate(self, request: Request) -> User:
+        """
+        :raises Unauthorized: nobody is known by the credentials given, or none are.
+        """
+        user = await self._authenticator.authenticate(request)
+        if user is None:
+            raise Unauthorized()
+        return user
+
+    async def authorize(self, attributes: Attributes) -> None:
+        """
+        :raises Forbidden: they may not.
+        """
+        decision = await self._authorizer.authorize(attributes)
+        if not decision.allowed:
+            raise forbidden(attributes, decision.reason)
+
+    async def authorize_target(self, user: User, verb: str, target: Target) -> Attributes:
+        """
+        As :meth:`authorize`, for a verb on an object or a collection.
+
+        :return: what was allowed.
+        """
+        asked = attributes_of(user, verb, target)
+        await self.authorize(asked)
+        return asked
+
+
+def attributes_of(user: User, verb: str, target: Target) -> Attributes:
+    """What a verb on a target means to an authorizer."""
+    resource = target.kind.resource
+    # As in Kubernetes, a namespace lies within itself, so its own roles can show it.
+    own = target.name if target.kind is NAMESPACES else ""
+    return Attributes(
+        user=user,
+        verb=verb,
+        group=resource.group,
+        version=resource.version,
+        resource=resource.plural,
+        subresource=target.subresource,
+        namespace=target.namespace or own,
+        name=target.name,
+    )
+
+
+def forbidden(asked: Attributes, reason: str) -> Forbidden:
+    """The refusal, worded as Kubernetes words it."""
+    told = f": {reason}" if reason else ""
+    user = f'User "{asked.user.name}" cannot {asked.verb}'
+    if not asked.resource:
+        return Forbidden(f'forbidden: {user} path "{asked.path}"{told}')
+    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
+    named = f'{qualified} "{asked.name}"' if asked.name else qualified
+    return Forbidden(
+        f'{named} is forbidden: {user} resource "{resource}" in API group "{asked.group}" '
+        f"{scope}{told}",
+        details={"name": asked.name, "group": asked.group, "kind": asked.resource},
+    )
+
+
+class Limits:
+    """
+    How many requests are answered at once.
+
+    Short ones are counted apart from long ones, so that watches cannot keep
+    anyone from a quick answer.
+
+    :param short: in all.
+    :param long: in all.
+    :param long_per_user: of one user.
+    """
+
+    def __init__(self, short: int = 400, long: int = 4000, long_per_user: int = 1000) -> None:
+        self._short, self._long, self._long_per_user = short, long, long_per_user
+        self._short_now = 0
+        self._long_now: Counter[str] = Counter()
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """
+        While a short request is answered.
+
+        :raises TooManyRequests: too many are.
+        """
+        if self._short_now >= self._short:
+            raise TooManyRequests("Too many requests, please try again later.")
+        self._short_now += 1
+        try:
+            yield
+        finally:
+            self._short_now -= 1
+
+    @contextmanager
+    def long(self, user: User) -> Iterator[None]:
+        """
+        While a watch runs.
+
+        :raises TooManyRequests: too many do, in all or of this user.
+        """
+        mine = self._long_now[user.name]
+        if mine >= self._long_per_user or self._long_now.total() >= self._long:
+            raise TooManyRequests(
+                f'Too many watches: user "{user.name}" has {mine}', retry_after_seconds=10
+            )
+        self._long_now[user.name] += 1
+        try:
+            yield
+        finally:
+            self._long_now[user.name] -= 1
+            if not self._long_now[user.name]:
+                del self._long_now[user.name]

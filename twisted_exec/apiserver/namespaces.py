@@ -1,0 +1,173 @@
+"""
+The life of namespaces: two that always exist, and how one is emptied and removed.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from twisted.application.service import Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import NAMESPACES, Object
+from twisted_exec.api.status import Conflict, Forbidden, NotFound
+from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
+from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.verbs import Target, Verbs
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+
+PERMANENT = ("default", "kube-system")
+"""Namespaces that always exist."""
+
+_OURSELVES = User("system:apiserver", (MASTERS,))
+_RETRY_SECONDS = 5.0
+
+
+@implementer(IAdmission)
+class NamespaceGuard:
+    """Keeps the permanent namespaces."""
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        name = change.obj["metadata"].get("name")
+        if change.kind is NAMESPACES and change.operation == DELETE and name in PERMANENT:
+            return defer.fail(
+                Forbidden(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+            )
+        return defer.succeed(None)
+
+
+class NamespaceLifecycle(Service):
+    """
+    Empties namespaces that are being deleted, then removes them.
+
+    Level-triggered: whatever happens in such a namespace, it is looked at again
+    as a whole.  Objects with finalizers stay until those are gone.
+
+    :param storage: started before this service is.
+    """
+
+    _log = Logger()
+
+    def __init__(self, storage: IStorage, registry: Registry, clock: IReactorTime) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._kinds = [kind for kind in registry.kinds if kind.stored and kind.resource.namespaced]
+        # No admissions: whoever may delete the namespace may have it emptied.
+        self._verbs = Verbs(storage, [], clock)
+        self._watches: list[IWatch] = []
+        self._terminating: set[str] = set()
+        self._looking: set[str] = set()
+        self._again: set[str] = set()
+        self._retries: dict[str, IDelayedCall] = {}
+
+    def startService(self) -> None:
+        """Take up deletions that an earlier process began, and follow the store."""
+        super().startService()
+        since = self._storage.version()
+        self._watches.append(self._storage.watch(NAMESPACES.resource, since, self._namespace_event))
+        for kind in self._kinds:
+            self._watches.append(self._storage.watch(kind.resource, since, self._content_event))
+        taking_up = Deferred.fromCoroutine(self._take_up())
+        taking_up.addErrback(lambda failure: self._log.failure("cannot list namespaces", failure))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
+
+    async def _take_up(self) -> None:
+        for namespace in (await self._storage.list(NAMESPACES.resource)).items:
+            self._notice(namespace)
+
+    def _namespace_event(self, event: Event) -> None:
+        if event.type == "DELETED":
+            self._terminating.discard(event.obj["metadata"]["name"])
+        else:
+            self._notice(event.obj)
+
+    def _content_event(self, event: Event) -> None:
+        namespace = event.obj["metadata"]["namespace"]
+        if namespace in self._terminating:
+            self._look(namespace)
+
+    def _notice(self, namespace: Object) -> None:
+        if "deletionTimestamp" in namespace["metadata"]:
+            name = namespace["metadata"]["name"]
+            self._terminating.add(name)
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        if not self.running:
+            return
+        if name in self._looking:
+            self._again.add(name)
+            return
+        self._looking.add(name)
+        Deferred.fromCoroutine(self._empty(name)).addBoth(self._looked, name)
+
+    def _looked(self, result: object, name: str) -> None:
+        self._looking.discard(name)
+        if name in self._again:
+            self._again.discard(name)
+            self._look(name)
+        elif isinstance(result, Failure):
+            self._log.failure("cannot empty namespace {name}", result, name=name)
+            self._retries[name] = self._clock.callLater(_RETRY_SECONDS, self._retry, name)
+
+    def _retry(self, name: str) -> None:
+        del self._retries[name]
+        self._look(name)
+
+    async def _empty(self, name: str) -> None:
+        left = 0
+        for kind in self._kinds:
+            for obj in (await self._storage.list(kind.resource, name)).items:
+                left += not await self._delete(Target(kind, name, obj["metadata"]["name"]))
+        if not left:
+            await self._finish(name)
+
+    async def _delete(self, target: Target) -> bool:
+        """Whether it is gone."""
+        try:
+            _, gone = await self._verbs.delete(_OURSELVES, target, WriteOptions(), {})
+        except NotFound:
+            return True
+        return gone
+
+    async def _finish(self, name: str) -> None:
+        resource = NAMESPACES.resource
+        try:
+            old = await self._storage.get(resource, "", name)
+            new = copy.deepcopy(old)
+            new["spec"]["finalizers"] = []
+            if NAMESPACES.held_by(new):
+                if new != old:
+                    await self._storage.update(resource, new)
+            else:
+                await self._storage.delete(resource, old)
+        except (NotFound, Conflict):
+            return  # it changed meanwhile, and that event brings us back
+
+
+async def ensure_namespaces(verbs: Verbs, storage: IStorage) -> None:
+    """Make the permanent namespaces that are missing."""
+    for name in PERMANENT:
+        try:
+            await storage.get(NAMESPACES.resource, "", name)
+        except NotFound:
+            body = {"metadata": {"name": name}}
+            await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions())

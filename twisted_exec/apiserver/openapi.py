@@ -1,0 +1,157 @@
+"""
+OpenAPI: what kubectl validates ``create`` and ``apply`` against, and ``explain`` explains.
+
+Version 3 is served per group and version, made from the kinds' own schemas.
+Version 2 is asked for by kubectl before 1.29 in a binary form only; an empty
+document satisfies it, and validation then uses version 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from twisted_exec.api import strategy
+from twisted_exec.api.kinds import EXEC_OPTIONS_SCHEMA, Kind, Object
+from twisted_exec.apiserver.registry import Registry
+
+V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b""
+
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
+
+
+class OpenAPI:
+    """The documents of one server, rendered once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._documents = {
+            _path_of(group, version): json.dumps(
+                document(registry, group, version), separators=(",", ":")
+            ).encode()
+            for group, versions in registry.groups.items()
+            for version in versions
+        }
+
+    def index(self) -> Object:
+        """``GET /openapi/v3``.  The hash lets clients keep what they have."""
+        return {
+            "paths": {
+                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(text)}"}
+                for path, text in self._documents.items()
+            }
+        }
+
+    def of(self, path: str) -> bytes | None:
+        """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
+        return self._documents.get(path)
+
+
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:32].upper()
+
+
+def _path_of(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def document(registry: Registry, group: str, version: str) -> Object:
+    """One OpenAPI v3 document."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
+    for kind in registry.of(group, version):
+        schemas |= _schemas(kind)
+        paths |= _paths(kind)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "twisted-exec", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _component(kind: Kind, suffix: str = "") -> str:
+    # Kubernetes reverses the group's domain: dev.ironcore.compute.v1alpha1.Machine.
+    parts = [*reversed(kind.resource.group.split(".")), kind.resource.version]
+    return ".".join([part for part in parts if part] + [kind.resource.kind + suffix])
+
+
+def _identity(kind: Kind, suffix: str = "") -> Object:
+    resource = kind.resource
+    return {
+        "group": resource.group,
+        "version": resource.version,
+        "kind": resource.kind + suffix,
+    }
+
+
+def _schemas(kind: Kind) -> Object:
+    own = {**strategy.full_schema(kind), "x-kubernetes-group-version-kind": [_identity(kind)]}
+    found: Object = {_component(kind): own}
+    if kind.stored:
+        found[_component(kind, "List")] = {
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                "metadata": {"type": "object"},
+                "items": {"type": "array", "items": _reference(kind)},
+            },
+            "x-kubernetes-group-version-kind": [_identity(kind, "List")],
+        }
+    for subresource in kind.connects:
+        suffix = f"{subresource.capitalize()}Options"
+        found[_component(kind, suffix)] = {
+            **EXEC_OPTIONS_SCHEMA,
+            "x-kubernetes-group-version-kind": [_identity(kind, suffix)],
+        }
+    return found
+
+
+def _reference(kind: Kind, suffix: str = "") -> Object:
+    return {"$ref": f"#/components/schemas/{_component(kind, suffix)}"}
+
+
+def _paths(kind: Kind) -> Object:
+    resource = kind.resource
+    namespace = "{namespace}" if resource.namespaced else ""
+    # Templates, so the braces must not be percent-encoded.
+    collection = resource.path(namespace).replace("%7B", "{").replace("%7D", "}")
+    named = [_parameter("namespace")] if resource.namespaced else []
+    found: Object = {collection: {"post": _operation(kind, "post"), "parameters": named}}
+    if not kind.stored:
+        return found
+    found[collection]["get"] = _operation(kind, "list", suffix="List")
+    item = f"{collection}/{{name}}"
+    named = [*named, _parameter("name")]
+    found[item] = {method: _operation(kind, method) for method in _ACTIONS} | {"parameters": named}
+    if kind.has_status:
+        found[f"{item}/status"] = {
+            method: _operation(kind, method) for method in ("get", "put", "patch")
+        } | {"parameters": named}
+    return found
+
+
+def _parameter(name: str, where: str = "path") -> Object:
+    told: Object = {"name": name, "in": where, "schema": {"type": "string"}}
+    return told | {"required": True} if where == "path" else told
+
+
+def _operation(kind: Kind, action: str, suffix: str = "") -> Object:
+    schema = {"schema": _reference(kind, suffix)}
+    operation: Object = {
+        "responses": {"200": {"description": "OK", "content": {"application/json": schema}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _identity(kind),
+    }
+    if action in ("post", "put", "patch"):
+        # kubectl looks for fieldValidation here and leaves validation to us.
+        operation["parameters"] = [_parameter(name, "query") for name in _WRITE_PARAMETERS]
+        types = ["application/json"]
+        if action == "patch":
+            types = ["application/merge-patch+json", "application/json-patch+json"]
+        operation["requestBody"] = {"content": dict.fromkeys(types, schema)}
+    return operation

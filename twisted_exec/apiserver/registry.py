@@ -1,0 +1,61 @@
+"""
+Which kinds this server has, by the names that URLs use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twisted_exec.api.kinds import Kind
+from twisted_exec.api.meta import Resource
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "delete", "deletecollection", "patch", "update")
+
+
+def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
+    """The verbs that discovery shows for a kind or its subresource."""
+    if subresource in kind.connects:
+        return ["create", "get"]
+    if subresource:
+        return ["get", "patch", "update"]
+    return sorted(READ + WRITE) if kind.stored else ["create"]
+
+
+def subresources_of(kind: Kind) -> list[str]:
+    """The subresources of a kind, in order."""
+    return sorted([*kind.connects, *(["status"] if kind.has_status else [])])
+
+
+class Registry:
+    """
+    The kinds of one server, in the order given.
+
+    :param kinds: each group, version and plural once.
+    """
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.kinds = tuple(kinds)
+        self._by_version: dict[tuple[str, str], list[Kind]] = {}
+        for kind in self.kinds:
+            key = (kind.resource.group, kind.resource.version)
+            self._by_version.setdefault(key, []).append(kind)
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Group to versions, preferred first; the core group is the empty name."""
+        found: dict[str, list[str]] = {}
+        for group, version in self._by_version:
+            found.setdefault(group, []).append(version)
+        return found
+
+    def of(self, group: str, version: str) -> list[Kind]:
+        """The kinds of one group and version; empty when there is none."""
+        return self._by_version.get((group, version), [])
+
+    def of_resource(self, resource: Resource) -> Kind | None:
+        """The kind that a resource belongs to."""
+        for kind in self.of(resource.group, resource.version):
+            if kind.resource == resource:
+                return kind
+        return None

@@ -1,0 +1,291 @@
+"""
+The verbs over HTTP: one kind's routes, and what goes in and out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api import body, fields, patch, table
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import BadRequest, NotFound, UnsupportedMediaType
+from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.options import (
+    Form,
+    Query,
+    WriteOptions,
+    accepted,
+    list_options,
+    write_options,
+)
+from twisted_exec.apiserver.verbs import Page, Target, Verbs
+from twisted_exec.apiserver.watch import Watches, watch_options
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.site import Request, respond_json
+
+_Action = Callable[[APIRequest, Target], Awaitable[None]]
+
+
+def root_of(kind: Kind) -> str:
+    """``/apis/GROUP/VERSION``, or ``/api/v1`` for the core group."""
+    resource = kind.resource
+    if resource.group:
+        return f"/apis/{resource.group}/{resource.version}"
+    return f"/api/{resource.version}"
+
+
+class REST:
+    """Answers requests for stored kinds."""
+
+    def __init__(
+        self,
+        verbs: Verbs,
+        watches: Watches,
+        gate: Gate,
+        fence: Fence,
+        limits: Limits,
+        clock: IReactorTime,
+    ) -> None:
+        self._verbs, self._watches, self._gate = verbs, watches, gate
+        self._fence, self._limits, self._clock = fence, limits, clock
+
+    def add_to(self, routes: Routes, kind: Kind) -> None:
+        """Add a kind's routes, but those of its connect subresources."""
+        root, plural = root_of(kind), kind.resource.plural
+        scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
+        collection, item = f"{root}{scope}/{plural}", f"{root}{scope}/{plural}/{{name}}"
+        add = partial(self._add, routes, kind)
+        add("GET", collection, self._list)
+        if scope:
+            add("GET", f"{root}/{plural}", self._list)
+        add("POST", collection, self._create)
+        add("DELETE", collection, self._delete_collection)
+        add("GET", item, self._get)
+        add("PUT", item, self._update)
+        add("PATCH", item, self._patch)
+        add("DELETE", item, self._delete)
+        if kind.has_status:
+            add("GET", f"{item}/status", self._get, "status")
+            add("PUT", f"{item}/status", self._update, "status")
+            add("PATCH", f"{item}/status", self._patch, "status")
+
+    def _add(
+        self,
+        routes: Routes,
+        kind: Kind,
+        method: str,
+        pattern: str,
+        action: _Action,
+        subresource: str = "",
+    ) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            target = Target(kind, values.get("namespace", ""), values.get("name", ""), subresource)
+            await action(cast(APIRequest, request), target)
+
+        routes.add([method], pattern, handle)
+
+    async def _list(self, request: APIRequest, target: Target) -> None:
+        query = Query(request.args)
+        chosen = list_options(query)
+        watching = query.flag("watch")
+        # Whoever selects one name asks for no more than that one.
+        name = chosen.fields.required("metadata.name") or ""
+        named = Target(target.kind, target.namespace, name)
+        await self._gate.authorize_target(request.requester, "watch" if watching else "list", named)
+        self._fence.check_list(request.requester, target.kind, chosen.fields)
+        form = _form(request, query)
+        if watching:
+            options = watch_options(query, chosen, form)
+            with self._limits.long(request.requester):
+                await self._watches.run(request, target, options)
+            return
+        with self._limits.short():
+            page = await self._verbs.list(target, chosen)
+        respond_json(request, 200, self._listed(target.kind, page, form))
+
+    async def _get(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "get", target)
+        form = _form(request, Query(request.args))
+        with self._limits.short():
+            obj = await self._verbs.get(target)
+        self._fence.check_get(request.requester, target.kind, obj)
+        self._respond(request, 200, target.kind, obj, form)
+
+    async def _create(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "create", target)
+        query = Query(request.args)
+        options, form = write_options(query), _form(request, query)
+        with self._limits.short():
+            obj = await self._verbs.create(request.requester, target, _body(request), options)
+        self._respond(request, 201, target.kind, obj, form, options)
+
+    async def _update(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "update", target)
+        query = Query(request.args)
+        options, form = write_options(query), _form(request, query)
+        with self._limits.short():
+            obj = await self._verbs.update(request.requester, target, _body(request), options)
+        self._respond(request, 200, target.kind, obj, form, options)
+
+    async def _patch(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "patch", target)
+        query = Query(request.args)
+        options, form = write_options(query), _form(request, query)
+        make, may_create = _patched(request)
+        if may_create:
+            await self._check_apply(request, query, target)
+        with self._limits.short():
+            obj, created = await self._verbs.patch(
+                request.requester, target, make, options, may_create=may_create
+            )
+        self._respond(request, 201 if created else 200, target.kind, obj, form, options)
+
+    async def _check_apply(self, request: APIRequest, query: Query, target: Target) -> None:
+        """Server-side apply makes what is missing: that is a create as well."""
+        if not query.text("fieldManager"):
+            raise BadRequest("fieldManager: Required value: is required for apply patch")
+        try:
+            await self._verbs.get(target)
+        except NotFound:
+            await self._gate.authorize_target(request.requester, "create", target)
+
+    async def _delete(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "delete", target)
+        told = _delete_options(request)
+        options = write_options(Query(request.args), told)
+        with self._limits.short():
+            obj, gone = await self._verbs.delete(
+                request.requester, target, options, told.get("preconditions") or {}
+            )
+        if gone:
+            respond_json(request, 200, _deleted(target.kind, obj))
+        else:
+            respond_json(request, 200, obj)
+
+    async def _delete_collection(self, request: APIRequest, target: Target) -> None:
+        await self._gate.authorize_target(request.requester, "deletecollection", target)
+        query = Query(request.args)
+        chosen = list_options(query)
+        self._fence.check_list(request.requester, target.kind, chosen.fields)
+        options = write_options(query, _delete_options(request))
+        with self._limits.short():
+            page = await self._verbs.delete_collection(request.requester, target, chosen, options)
+        respond_json(request, 200, self._listed(target.kind, page, Form()))
+
+    def _listed(self, kind: Kind, page: Page, form: Form) -> Object:
+        metadata: Object = {"resourceVersion": str(page.version)}
+        if page.next:
+            metadata |= {"continue": page.next, "remainingItemCount": page.remaining}
+        if form.shape == "Table":
+            return self._table(kind, page.items, form, metadata)
+        if form.shape == "Partial":
+            return {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata,
+                "items": [table.partial(obj) for obj in page.items],
+            }
+        return {
+            "kind": kind.list_kind,
+            "apiVersion": kind.resource.api_version,
+            "metadata": metadata,
+            "items": list(page.items),
+        }
+
+    def _table(self, kind: Kind, objects: Any, form: Form, metadata: Object) -> Object:
+        return table.table(
+            kind, objects, self._clock.seconds(), metadata=metadata, include=form.include
+        )
+
+    def _respond(
+        self,
+        request: Request,
+        code: int,
+        kind: Kind,
+        obj: Object,
+        form: Form,
+        options: WriteOptions | None = None,
+    ) -> None:
+        for warning in options.warnings if options is not None else ():
+            told = warning.encode("ascii", "replace").decode().replace("\\", "\\\\")
+            told = told.replace('"', '\\"')
+            request.responseHeaders.addRawHeader(b"Warning", f'299 - "{told}"'.encode())
+        if form.shape == "Table":
+            version = obj["metadata"].get("resourceVersion", "")
+            obj = self._table(kind, [obj], form, {"resourceVersion": version})
+        elif form.shape == "Partial":
+            obj = table.partial(obj)
+        respond_json(request, code, obj)
+
+
+def _form(request: Request, query: Query) -> Form:
+    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", []))
+    return accepted(accept.decode("latin-1"), query.text("includeObject"))
+
+
+def content_type(request: Request) -> str:
+    """The body's media type, as the client calls it."""
+    return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
+
+
+def _body(request: Request) -> Object:
+    return body.decode(content_type(request), request.content.read())
+
+
+def _patched(request: Request) -> tuple[Callable[[Object], Object], bool]:
+    """What applies the request's patch, and whether it may create."""
+    kind = content_type(request).partition(";")[0].strip().lower()
+    if kind not in (patch.MERGE, patch.JSON, patch.STRATEGIC, patch.APPLY):
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: "
+            f"{patch.JSON}, {patch.MERGE}, {patch.STRATEGIC}, {patch.APPLY}"
+        )
+    wanted = body.decode_any(kind, request.content.read())
+    if kind == patch.JSON:
+        return lambda old: _whole(patch.json_patch(old, wanted)), False
+    if not isinstance(wanted, dict):
+        raise BadRequest("the body of the request is not an object")
+    if kind == patch.STRATEGIC:
+        return lambda old: _whole(patch.strategic(old, wanted)), False
+    # Ownership of fields is not tracked: an apply merges, and removes nothing
+    # that an earlier apply brought.
+    return lambda old: _whole(patch.merge(old, wanted)), kind == patch.APPLY
+
+
+def _whole(obj: Any) -> Object:
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+        raise BadRequest("the patch leaves no object")
+    return obj
+
+
+def _delete_options(request: Request) -> Object:
+    raw = request.content.read()
+    told = body.decode(content_type(request), raw) if raw.strip() else {}
+    preconditions = told.get("preconditions")
+    if preconditions is not None and not (
+        isinstance(preconditions, dict)
+        and all(isinstance(value, str | None) for value in preconditions.values())
+    ):
+        raise BadRequest(f"preconditions cannot be read: {fields.shown(preconditions)}")
+    return told
+
+
+def _deleted(kind: Kind, obj: Object) -> Object:
+    resource, metadata = kind.resource, obj["metadata"]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": metadata["name"],
+            "group": resource.group,
+            "kind": resource.plural,
+            "uid": metadata["uid"],
+        },
+    }

@@ -1,0 +1,153 @@
+"""
+Reviews: questions about who someone is and what they may do.
+
+Poollets ask them for everyone who knocks, kubectl asks them for
+``auth can-i`` and ``auth whoami``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from twisted_exec.api import body, kinds, strategy
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import APIError, BadRequest
+from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.apiserver.rest import content_type, root_of
+from twisted_exec.apiserver.verbs import Target
+from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.auth.rbac import RBACAuthorizer
+from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.site import Request, respond_json
+
+_Answer = Callable[[User, Object, str], Awaitable[Object]]
+"""From who asks, the review and its namespace to its ``status``."""
+
+
+class Reviews:
+    """
+    Answers the review kinds.
+
+    :param tokens: knows whose a token is.
+    """
+
+    def __init__(self, gate: Gate, authorizer: RBACAuthorizer, tokens: ITokenAuthenticator) -> None:
+        self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes of all review kinds."""
+        self._add(routes, kinds.TOKENREVIEWS, self._token)
+        self._add(routes, kinds.SUBJECTACCESSREVIEWS, self._subject_access)
+        self._add(routes, kinds.LOCALSUBJECTACCESSREVIEWS, self._local_access)
+        self._add(routes, kinds.SELFSUBJECTACCESSREVIEWS, self._self_access)
+        self._add(routes, kinds.SELFSUBJECTRULESREVIEWS, self._self_rules)
+        self._add(routes, kinds.SELFSUBJECTREVIEWS, self._self)
+        self._add(routes, kinds.SELFSUBJECTREVIEWS_V1BETA1, self._self)
+
+    def _add(self, routes: Routes, kind: Kind, answer: _Answer) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            asking = cast(APIRequest, request).requester
+            namespace = values.get("namespace", "")
+            await self._gate.authorize_target(asking, "create", Target(kind, namespace))
+            told = body.decode(content_type(request), request.content.read())
+            review = strategy.shaped(kind, told)
+            review["status"] = await answer(asking, review, namespace)
+            respond_json(request, 201, review)
+
+        scope = "/namespaces/{namespace}" if kind.resource.namespaced else ""
+        routes.add(["POST"], f"{root_of(kind)}{scope}/{kind.resource.plural}", handle)
+
+    async def _token(self, asking: User, review: Object, namespace: str) -> Object:
+        token = review.get("spec", {}).get("token", "")
+        if not token:
+            raise BadRequest("spec.token: Required value")
+        # Without audiences in the answer the asker decides whether ours are theirs.
+        try:
+            user = await self._tokens.authenticate_token(token.encode("utf-8", "surrogatepass"))
+        except APIError as error:
+            return {"authenticated": False, "error": error.message}
+        if user is None:
+            return {"authenticated": False, "error": "the token is not valid here"}
+        return {"authenticated": True, "user": user_info(user)}
+
+    async def _subject_access(self, asking: User, review: Object, namespace: str) -> Object:
+        spec = review.get("spec", {})
+        if not spec.get("user") and not spec.get("groups"):
+            raise BadRequest("spec: at least one of user or group must be specified")
+        user = User(
+            spec.get("user", ""),
+            tuple(spec.get("groups", [])),
+            spec.get("uid", ""),
+            {key: tuple(values) for key, values in spec.get("extra", {}).items()},
+        )
+        return await self._decide(user, spec)
+
+    async def _local_access(self, asking: User, review: Object, namespace: str) -> Object:
+        resource = review.get("spec", {}).get("resourceAttributes", {})
+        if resource.get("namespace") != namespace:
+            raise BadRequest("spec.resourceAttributes.namespace must be that of the URL")
+        return await self._subject_access(asking, review, namespace)
+
+    async def _self_access(self, asking: User, review: Object, namespace: str) -> Object:
+        return await self._decide(asking, review.get("spec", {}))
+
+    async def _self(self, asking: User, review: Object, namespace: str) -> Object:
+        return {"userInfo": user_info(asking)}
+
+    async def _self_rules(self, asking: User, review: Object, namespace: str) -> Object:
+        wanted = review.get("spec", {}).get("namespace", "")
+        if not wanted:
+            raise BadRequest("no namespace on request")
+        rules = [rule.to_object() for rule in await self._authorizer.rules_for(asking, wanted)]
+        return {
+            "resourceRules": [rule for rule in rules if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+
+    async def _decide(self, user: User, spec: Object) -> Object:
+        decision = await self._authorizer.authorize(asked(user, spec))
+        status: Object = {"allowed": decision.allowed}
+        if decision.reason:
+            status["reason"] = decision.reason
+        return status
+
+
+def asked(user: User, spec: Mapping[str, Any]) -> Attributes:
+    """
+    What an access review asks about.
+
+    :raises BadRequest: it asks about nothing, or about two things.
+    """
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) is (path is None):
+        raise BadRequest(
+            "spec: exactly one of resourceAttributes or nonResourceAttributes must be specified"
+        )
+    if path is not None:
+        return Attributes(user, path.get("verb", ""), path=path.get("path", ""))
+    resource = resource or {}
+    return Attributes(
+        user=user,
+        verb=resource.get("verb", ""),
+        group=resource.get("group", ""),
+        version=resource.get("version", ""),
+        resource=resource.get("resource", ""),
+        subresource=resource.get("subresource", ""),
+        namespace=resource.get("namespace", ""),
+        name=resource.get("name", ""),
+    )
+
+
+def user_info(user: User) -> Object:
+    """A user as reviews tell it."""
+    told: Object = {"username": user.name}
+    if user.uid:
+        told["uid"] = user.uid
+    if user.groups:
+        told["groups"] = list(user.groups)
+    if user.extra:
+        told["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return told

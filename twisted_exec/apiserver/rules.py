@@ -1,0 +1,155 @@
+"""
+RBAC from stored objects: the rules that the authorizer reads, and who may write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.meta import Resource
+from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
+from twisted_exec.auth.groups import MASTERS
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.auth.rbac import IRuleSource, RBACAuthorizer, RBACObjects
+from twisted_exec.auth.rules import EVERYTHING, Rule
+from twisted_exec.storage.interfaces import Event, IStorage, IWatch
+
+_ROLES = (kinds.ROLES, kinds.CLUSTERROLES)
+_BINDINGS = (kinds.ROLEBINDINGS, kinds.CLUSTERROLEBINDINGS)
+
+
+@implementer(IRuleSource)
+class StoredRules(Service):
+    """
+    Roles and bindings as the store has them.
+
+    :param storage: started before this service is.
+    :ivar changed: called after each change; set by whoever depends on it.
+    """
+
+    def __init__(self, storage: IStorage) -> None:
+        self._storage = storage
+        self._watches: list[IWatch] = []
+        self._objects: RBACObjects | None = None
+        self._changes = 0
+        self.changed: Callable[[], None] = lambda: None
+
+    def startService(self) -> None:
+        """Follow the store."""
+        super().startService()
+        since = self._storage.version()
+        for kind in (*_ROLES, *_BINDINGS):
+            self._watches.append(self._storage.watch(kind.resource, since, self._note))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+
+    def snapshot(self) -> Deferred[RBACObjects]:
+        """As :meth:`IRuleSource.snapshot`."""
+        return Deferred.fromCoroutine(self._snapshot())
+
+    async def _snapshot(self) -> RBACObjects:
+        if self._objects is not None:
+            return self._objects
+        changes = self._changes
+        objects = RBACObjects(
+            cluster_roles=await self._all(kinds.CLUSTERROLES.resource),
+            cluster_role_bindings=await self._all(kinds.CLUSTERROLEBINDINGS.resource),
+            roles=await self._all(kinds.ROLES.resource),
+            role_bindings=await self._all(kinds.ROLEBINDINGS.resource),
+        )
+        if self.running and changes == self._changes:
+            self._objects = objects
+        return objects
+
+    async def _all(self, resource: Resource) -> list[Object]:
+        return list((await self._storage.list(resource)).items)
+
+    def _note(self, event: Event) -> None:
+        self._objects = None
+        self._changes += 1
+        self.changed()
+
+
+@implementer(IAdmission)
+class Escalation:
+    """
+    Nobody grants what they do not have.
+
+    As Kubernetes: writing a role needs its rules or the verb ``escalate`` on it,
+    writing a binding needs the role's rules or the verb ``bind`` on the role.
+    """
+
+    def __init__(self, authorizer: RBACAuthorizer, storage: IStorage) -> None:
+        self._authorizer = authorizer
+        self._storage = storage
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return Deferred.fromCoroutine(self._admit(change))
+
+    async def _admit(self, change: Change) -> None:
+        new = change.new
+        if new is None or change.operation == DELETE or MASTERS in change.user.groups:
+            return
+        if change.kind in _ROLES and _rules_of(new) != _rules_of(change.old):
+            await self._admit_role(change, new)
+        elif change.kind in _BINDINGS and _grant_of(new) != _grant_of(change.old):
+            await self._admit_binding(change, new)
+
+    async def _admit_role(self, change: Change, role: Object) -> None:
+        if await self._may(change, "escalate", change.kind, role["metadata"]["name"]):
+            return
+        wanted = [Rule.from_object(rule) for rule in role.get("rules", [])]
+        if role.get("aggregationRule"):
+            wanted += EVERYTHING
+        await self._authorizer.confirm_covered(change.user, _namespace(role), wanted)
+
+    async def _admit_binding(self, change: Change, binding: Object) -> None:
+        reference, namespace = binding["roleRef"], _namespace(binding)
+        kind = kinds.CLUSTERROLES if reference["kind"] == "ClusterRole" else kinds.ROLES
+        if await self._may(change, "bind", kind, reference["name"]):
+            return
+        # A role that does not exist covers nothing today and anything tomorrow.
+        where = namespace if kind is kinds.ROLES else ""
+        await self._storage.get(kind.resource, where, reference["name"])
+        wanted = await self._authorizer.rules_of(reference, namespace)
+        await self._authorizer.confirm_covered(change.user, namespace, wanted)
+
+    async def _may(self, change: Change, verb: str, kind: Kind, name: str) -> bool:
+        resource = kind.resource
+        decision = await self._authorizer.authorize(
+            Attributes(
+                user=change.user,
+                verb=verb,
+                group=resource.group,
+                version=resource.version,
+                resource=resource.plural,
+                namespace=_namespace(change.obj),
+                name=name,
+            )
+        )
+        return decision.allowed
+
+
+def _namespace(obj: Object) -> str:
+    return str(obj["metadata"].get("namespace", ""))
+
+
+def _rules_of(role: Mapping[str, Any] | None) -> Any:
+    return role and (role.get("rules"), role.get("aggregationRule"))
+
+
+def _grant_of(binding: Mapping[str, Any] | None) -> Any:
+    return binding and (binding.get("roleRef"), binding.get("subjects"))

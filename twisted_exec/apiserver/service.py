@@ -1,0 +1,296 @@
+"""
+The API server as a service: its parts, joined.
+
+Everything is given: the store, where audit goes, the settings.  Nothing is
+opened before :meth:`APIServer.startService`.  What can go wrong at the start
+goes wrong in :meth:`APIServer.when_ready`, never as an exception out of
+``startService``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import IService, Service
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.bootstrap import bootstrap
+from twisted_exec.apiserver.connect import Backend, MachineLocator
+from twisted_exec.apiserver.endings import ObjectEndings, Revocation
+from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.rest import REST
+from twisted_exec.apiserver.reviews import Reviews
+from twisted_exec.apiserver.rules import Escalation, StoredRules
+from twisted_exec.apiserver.site import APIDispatcher, Documents, console_routes
+from twisted_exec.apiserver.verbs import Verbs
+from twisted_exec.apiserver.watch import Watches
+from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.rbac import BOOTSTRAP, RBACAuthorizer
+from twisted_exec.auth.tokens import (
+    BearerAuthenticator,
+    ITokenAuthenticator,
+    TokenFileAuthenticator,
+)
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Site
+from twisted_exec.tls.client import ClientCredentials
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.server import ServerTLS
+
+_LAST_WORD_SECONDS = 3.0
+"""How long a session that was told to end may take for it."""
+_LOOK_EVERY_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What one API server needs; every path is of a PEM file unless it says otherwise.
+
+    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
+    :param client_ca: whose certificates are users.
+    :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
+    :param poollet_certificate: shown to poollets; its CN may forward identities.
+    :param poollet_ca: signs the certificates of poollets.
+    :param address_types: of pools, in the order in which they are tried.
+    :param poollet_seconds: for each address to connect, and for a poollet to answer.
+    :param pools_named: whether a poollet's certificate must name its pool.
+    :param drain_seconds: how long sessions may go on when the server stops.
+    """
+
+    listen: str
+    certificate: str
+    key: str
+    client_ca: str
+    poollet_certificate: str
+    poollet_key: str
+    poollet_ca: str
+    token_file: str = ""
+    address_types: Sequence[str] = kinds.ADDRESS_TYPES
+    poollet_seconds: float = 5.0
+    pools_named: bool = True
+    drain_seconds: float = 5.0
+
+
+class _Credentials:
+    """Who is known here, by certificate or token."""
+
+    def __init__(self, settings: Settings, reactor: Any) -> None:
+        self._x509 = X509Authenticator(settings.client_ca, reactor)
+        sources: list[ITokenAuthenticator] = []
+        self._loads: list[Any] = [self._x509]
+        if settings.token_file:
+            tokens = TokenFileAuthenticator(settings.token_file, reactor)
+            sources.append(tokens)
+            self._loads.append(tokens)
+        self.tokens = BearerAuthenticator(sources)
+
+    def authenticator(self) -> IAuthenticator:
+        return UnionAuthenticator([self._x509, self.tokens])
+
+    def load(self) -> None:
+        """
+        :raises TLSConfigError: a file cannot be used.
+        """
+        for each in self._loads:
+            each.load()
+
+
+@implementer(IAPIServer)
+class APIServer(Service):
+    """
+    A Kubernetes-style API server for machines and their consoles.
+
+    :param storage: not started yet; started and stopped by this service.
+    :param audit: gets a start and an end of each console session.
+    :param metrics: where figures are kept; its own registry when ``None``.
+    """
+
+    _log = Logger()
+    address: IAddress | None = None
+    url = ""
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: IStorage,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        metrics: CollectorRegistry | None = None,
+    ) -> None:
+        self._settings, self._storage, self._audit = settings, storage, audit
+        self._reactor = reactor
+        self._credentials = _Credentials(settings, reactor)
+        self._forwarding = ClientCredentials(
+            ca=settings.poollet_ca,
+            certificate=settings.poollet_certificate,
+            key=settings.poollet_key,
+            clock=reactor,
+        )
+        self._assemble(metrics or new_registry())
+        self._started: list[IService] = []
+        self._port: IListeningPort | None = None
+        self._starting: Deferred[None] = defer.succeed(None)
+        self._outcome: object = None
+        self._waiting: list[Deferred[None]] = []
+
+    def _assemble(self, metrics: CollectorRegistry) -> None:
+        reactor, storage, settings = self._reactor, self._storage, self._settings
+        registry, fence, routes = Registry(kinds.ALL), Fence(IRONCORE), Routes()
+        rules = StoredRules(storage)
+        authorizer = RBACAuthorizer(rules)
+        gate = Gate(self._credentials.authenticator(), authorizer)
+        self.sessions = Sessions(Trail(self._audit, "apiserver", reactor), SessionMetrics(metrics))
+        revocation = Revocation(gate, self.sessions, reactor)
+        rules.changed = lambda: self._reactor.callLater(0, revocation.recheck)
+        self._bare_verbs = Verbs(storage, [], reactor)
+        verbs = Verbs(storage, [fence, NamespaceGuard(), Escalation(authorizer, storage)], reactor)
+        self._watches = Watches(storage, reactor)
+        rest = REST(verbs, self._watches, gate, fence, Limits(), reactor)
+        for kind in registry.kinds:
+            if kind.stored:
+                rest.add_to(routes, kind)
+        Reviews(gate, authorizer, self._credentials.tokens).add_to(routes)
+        Documents(registry, gate, metrics).add_to(routes)
+        backend = Backend(
+            self._forwarding,
+            settings.address_types,
+            settings.poollet_seconds,
+            settings.pools_named,
+        )
+        locator = MachineLocator(
+            gate, fence, storage, IRONCORE, backend, reactor, revocation.opened
+        )
+        proxy = Proxy(
+            locator,
+            hop="apiserver",
+            sessions=self.sessions,
+            clock=reactor,
+            connect_seconds=settings.poollet_seconds,
+            answer_seconds=settings.poollet_seconds,
+        )
+        health = Health(reactor)
+        health.add("storage", storage.probe)
+        self._site = Site(APIDispatcher(routes, console_routes(proxy), gate, health), reactor)
+        self._site.requestFactory = APIRequest
+        self._followers = [
+            rules,
+            NamespaceLifecycle(storage, registry, reactor),
+            ObjectEndings(storage, self.sessions),
+            revocation,
+        ]
+
+    def when_ready(self) -> Deferred[None]:
+        """As :meth:`IAPIServer.when_ready`."""
+        waiting: Deferred[None] = Deferred()
+        if self._outcome is None:
+            self._waiting.append(waiting)
+        else:
+            waiting.callback(self._outcome)  # type: ignore[arg-type]
+        return waiting
+
+    def startService(self) -> None:
+        """Begin to start; :meth:`when_ready` tells how it went."""
+        super().startService()
+        self._outcome = None
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addCallbacks(lambda _: self._tell(True), self._failed)
+
+    async def _start(self) -> None:
+        check = getattr(self._audit, "check", None)
+        if check is not None:
+            check()
+        self._credentials.load()
+        self._forwarding.load()
+        tls = ServerTLS(
+            self._settings.certificate,
+            self._settings.key,
+            client_cas=[self._settings.client_ca],
+            clock=self._reactor,
+        )
+        endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
+        self._begin(self._storage)
+        await bootstrap(self._storage, self._bare_verbs, BOOTSTRAP)
+        for follower in self._followers:
+            self._begin(follower)
+        self._port = await endpoint.listen(self._site)
+        self.address = self._port.getHost()
+        self.url = _url(self.address)
+        self._log.info("API server listens at {url}", url=self.url)
+
+    def _begin(self, service: IService) -> None:
+        service.startService()
+        self._started.append(service)
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(defer.CancelledError):
+            return
+        if not self._waiting:
+            self._log.failure("the API server cannot start", failure)
+        self._tell(failure)
+
+    def _tell(self, outcome: object) -> None:
+        self._outcome = outcome
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None if outcome is True else outcome)  # type: ignore[arg-type]
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Listen no longer, let sessions go on for the drain time, end them, close the store.
+        """
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._starting.cancel()
+        if self._port is not None:
+            port, self._port = self._port, None
+            await defer.maybeDeferred(port.stopListening)
+        self._watches.end_all()
+        self._site.drain()
+        await self._let_sessions_go_on()
+        ending = Ending(SHUTTING_DOWN, "the API server is shutting down")
+        await self.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
+        while self._started:
+            await defer.maybeDeferred(self._started.pop().stopService)
+        self.address, self.url = None, ""
+
+    async def _let_sessions_go_on(self) -> None:
+        until = self._reactor.seconds() + self._settings.drain_seconds
+        while len(self.sessions) and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
+
+
+def _url(address: Any) -> str:
+    host = getattr(address, "host", "")
+    if not host:
+        return ""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"https://[{host}]:{address.port}" if ":" in host else f"https://{host}:{address.port}"

@@ -1,0 +1,198 @@
+"""
+One server's paths: probes, discovery, kinds, reviews, consoles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+
+from twisted_exec.api.kinds import MACHINES, Object
+from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable, Unauthorized
+from twisted_exec.apiserver import discovery
+from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI
+from twisted_exec.apiserver.options import Query, media_ranges
+from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.rest import root_of
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.observe.health import Health, listing
+from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.site import (
+    Dispatcher,
+    Request,
+    respond,
+    respond_json,
+    respond_text,
+)
+
+_PROBES = (b"/healthz", b"/livez", b"/readyz")
+_AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
+
+
+class APIDispatcher(Dispatcher):
+    """
+    Answers every request of the API server.
+
+    Probes are open to anyone and say one word.  A console's locator
+    authenticates by itself, so that refusals are on record.  For everything
+    else nothing is said before it is known who asks.
+
+    :param routes: of everything but probes and consoles.
+    :param consoles: of ``machines/exec``.
+    """
+
+    def __init__(self, routes: Routes, consoles: Routes, gate: Gate, health: Health) -> None:
+        super().__init__()
+        self._routes, self._consoles = routes, consoles
+        self._gate, self._health = gate, health
+
+    async def dispatch(self, request: Request) -> None:
+        """As :meth:`Dispatcher.dispatch`."""
+        if request.path in _PROBES and request.method in (b"GET", b"HEAD"):
+            await self._probe(request)
+        elif not await self._console(request):
+            cast(APIRequest, request).requester = await self._gate.authenticate(request)
+            await self._routes.dispatch(request)
+
+    async def _console(self, request: Request) -> bool:
+        try:
+            handler, values = self._consoles.match(request.method, request.path, request)
+        except MethodNotAllowed:
+            await self._gate.authenticate(request)
+            raise
+        except APIError:
+            return False
+        await handler(request, values)
+        return True
+
+    async def _probe(self, request: Request) -> None:
+        check = request.path[1:].decode("ascii")
+        if request.path != b"/readyz":
+            respond_text(request, 200, "ok")
+            return
+        results = await self._health.check()
+        passed = bool(results) and all(error is None for _, error in results)
+        told = "ok" if passed else f"{check} check failed"
+        if Query(request.args).texts("verbose") and await self._known(request):
+            told = listing(results, check)
+        respond_text(request, 200 if passed else 503, told)
+
+    async def _known(self, request: Request) -> bool:
+        try:
+            await self._gate.authenticate(request)
+        except Unauthorized:
+            return False
+        return True
+
+
+class Documents:
+    """Everything that is told about the server itself."""
+
+    def __init__(self, registry: Registry, gate: Gate, metrics: CollectorRegistry) -> None:
+        self._registry, self._gate, self._metrics = registry, gate, metrics
+        self._openapi = OpenAPI(registry)
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        self._add(routes, "/version", discovery.version)
+        self._add_discovery(routes, "/api", discovery.core_versions, core=True)
+        self._add_discovery(
+            routes, "/apis", lambda: discovery.group_list(self._registry), core=False
+        )
+        for group, versions in self._registry.groups.items():
+            if group:
+                self._add(routes, f"/apis/{group}", partial(self._group, group))
+            for version in versions:
+                root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+                self._add(
+                    routes,
+                    root,
+                    partial(discovery.resource_list, self._registry, group, version),
+                )
+        self._add(routes, "/openapi/v3", self._openapi.index)
+        routes.add(["GET"], "/openapi/v3/apis/{group}/{version}", self._openapi_v3)
+        routes.add(["GET"], "/openapi/v3/api/{version}", self._openapi_v3)
+        routes.add(["GET"], "/openapi/v2", self._openapi_v2)
+        routes.add(["GET"], "/metrics", self._figures)
+
+    def _add(self, routes: Routes, path: str, document: Callable[[], Object]) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            await self._allow(request)
+            respond_json(request, 200, document())
+
+        routes.add(["GET"], path, handle)
+
+    def _add_discovery(
+        self, routes: Routes, path: str, document: Callable[[], Object], *, core: bool
+    ) -> None:
+        async def handle(request: Request, values: Mapping[str, str]) -> None:
+            await self._allow(request)
+            version = _aggregated_version(request)
+            request.setHeader(b"Vary", b"Accept")
+            if not version:
+                respond_json(request, 200, document())
+                return
+            told = discovery.aggregated(self._registry, core=core, api_version=version)
+            form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
+            respond(request, 200, json.dumps(told, separators=(",", ":")).encode(), form)
+
+        routes.add(["GET"], path, handle)
+
+    def _group(self, name: str) -> Object:
+        return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(self._registry, name)}
+
+    async def _openapi_v3(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        path = request.path.decode("ascii", "replace").removeprefix("/openapi/v3/")
+        document = self._openapi.of(path)
+        if document is None:
+            raise APIError(
+                "the server could not find the requested resource", code=404, reason="NotFound"
+            )
+        respond_json(request, 200, document)
+
+    async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        respond(request, 200, V2_DOCUMENT, V2_CONTENT_TYPE)
+
+    async def _figures(self, request: Request, values: Mapping[str, str]) -> None:
+        await self._allow(request)
+        respond(request, 200, metrics_text(self._metrics), CONTENT_TYPE)
+
+    async def _allow(self, request: Request) -> None:
+        user = cast(APIRequest, request).requester
+        path = request.path.decode("ascii", "replace")
+        await self._gate.authorize(Attributes(user, "get", path=path))
+
+
+def _aggregated_version(request: Request) -> str:
+    """Which aggregated form the client likes best: ``v2``, ``v2beta1``, or none."""
+    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
+    for media, parameters in media_ranges(accept):
+        if media in ("application/json", "*/*", "application/*"):
+            if "as" not in parameters:
+                return ""
+            version = parameters.get("v", "")
+            if parameters.get("g") == discovery.AGGREGATED and version in ("v2", "v2beta1"):
+                return version
+    raise NotAcceptable("only the following media types are accepted: application/json")
+
+
+def console_routes(proxy: Proxy) -> Routes:
+    """``machines/exec``, as GET and POST."""
+
+    async def handle(request: Request, values: Mapping[str, str]) -> None:
+        await proxy.handle(request)
+
+    routes = Routes()
+    base = f"{root_of(MACHINES)}/namespaces/{{namespace}}/{MACHINES.resource.plural}/{{name}}"
+    for subresource in MACHINES.connects:
+        routes.add(["GET", "POST"], f"{base}/{subresource}", handle)
+    return routes

@@ -1,0 +1,140 @@
+"""
+``twistd exec-apiserver``: options, and the service they make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python.usage import UsageError
+
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.tls.errors import TLSConfigError
+
+_NEEDED = {
+    "tls-cert-file": "the certificate that clients see",
+    "tls-private-key-file": "its private key",
+    "client-ca-file": "the CA that signs users and poollets",
+    "machinepoollet-client-certificate": "the certificate that poollets see",
+    "machinepoollet-client-key": "its private key",
+    "machinepoollet-certificate-authority": "the CA that signs poollets' serving certificates",
+}
+
+
+def _storage(text: str) -> Callable[[Any], IStorage]:
+    kind, _, path = text.partition(":")
+    if kind == "sqlite" and path:
+        return lambda reactor: SQLiteStorage(path, reactor)
+    if text == "memory":
+        return lambda reactor: MemoryStorage()
+    raise ValueError("give sqlite:PATH, or memory to keep nothing")
+
+
+def _address_types(text: str) -> tuple[str, ...]:
+    types = tuple(item.strip() for item in text.split(","))
+    unknown = [item for item in types if item not in ADDRESS_TYPES]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(ADDRESS_TYPES)}")
+    return types
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ValueError("give seconds, from 0 to 3600")
+    return seconds
+
+
+class Options(ProgramOptions):
+    """Options of ``exec-apiserver``."""
+
+    program = "exec-apiserver"
+    synopsis = "[options]"
+    longdesc = "A Kubernetes-style API server for machines and their consoles."
+
+    optParameters = [
+        ["listen", "l", "tcp:6443", "Where to listen: a Twisted endpoint string."],
+        ["tls-cert-file", None, None, "Serving certificate (PEM)."],
+        ["tls-private-key-file", None, None, "Its private key (PEM)."],
+        ["client-ca-file", None, None, "CA of users and poollets (PEM)."],
+        ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],
+        ["storage", None, None, "Where objects are kept: sqlite:PATH, or memory.", _storage],
+        ["machinepoollet-client-certificate", None, None, "Certificate shown to poollets (PEM)."],
+        ["machinepoollet-client-key", None, None, "Its private key (PEM)."],
+        ["machinepoollet-certificate-authority", None, None, "CA of poollets (PEM)."],
+        [
+            "preferred-address-types",
+            None,
+            ",".join(ADDRESS_TYPES),
+            "Types of pools' addresses, in the order in which they are tried.",
+            _address_types,
+        ],
+        [
+            "machinepoollet-timeout",
+            None,
+            "5",
+            "Seconds to connect to each address of a poollet, and for its answer.",
+            _seconds,
+        ],
+        ["drain-seconds", None, "5", "How long sessions may go on when stopping.", _seconds],
+        ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
+    ]
+    optFlags = [
+        [
+            "any-pool-name",
+            None,
+            "Accept poollet certificates that name only their address (foreign poollets).",
+        ]
+    ]
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something needed is missing.
+        """
+        for name, what in _NEEDED.items():
+            if not self[name]:
+                raise UsageError(f"--{name} is missing: {what}")
+        if not self["storage"]:
+            raise UsageError("--storage is missing: where objects are kept, such as sqlite:PATH")
+
+
+def makeService(options: Options) -> IService:
+    """
+    The service; nothing is opened yet.
+
+    :raises SystemExit: with one line, when the options cannot work.
+    """
+    from twisted.internet import reactor
+
+    settings = Settings(
+        listen=options["listen"],
+        certificate=options["tls-cert-file"],
+        key=options["tls-private-key-file"],
+        client_ca=options["client-ca-file"],
+        token_file=options["token-auth-file"] or "",
+        poollet_certificate=options["machinepoollet-client-certificate"],
+        poollet_key=options["machinepoollet-client-key"],
+        poollet_ca=options["machinepoollet-certificate-authority"],
+        address_types=options["preferred-address-types"],
+        poollet_seconds=options["machinepoollet-timeout"],
+        pools_named=not options["any-pool-name"],
+        drain_seconds=options["drain-seconds"],
+    )
+    audit = JSONLinesAudit(options["audit-log"])
+    try:
+        server = APIServer(settings, options["storage"](reactor), audit, reactor)
+    except TLSConfigError as error:
+        raise refusal(options.program, str(error)) from None
+    server.when_ready().addErrback(fail_program, options.program, reactor)
+    return server

@@ -1,0 +1,297 @@
+"""
+The verbs, on objects: what happens between a request and the store.
+
+No HTTP here.  Every write reads the object, makes the new one, asks the
+admissions and stores it under optimistic concurrency; when someone else was
+faster and the client named no version, it begins again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from twisted.internet.interfaces import IReactorTime
+
+from twisted_exec.api import fields, strategy, times
+from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.status import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RequestEntityTooLarge,
+)
+from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.options import ListOptions, WriteOptions, continue_token
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.history import key_of
+from twisted_exec.storage.interfaces import IStorage
+
+_LIMIT_OBJECT_BYTES = 1 << 20
+_ATTEMPTS = 5
+
+Make = Callable[[Object], Object]
+"""From the stored object to the whole new one, before the rules are applied."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about.  ``namespace`` is empty for cluster-scoped kinds."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A list, or one page of it."""
+
+    items: Sequence[Object]
+    version: int
+    next: str = ""
+    remaining: int = 0
+
+
+class Verbs:
+    """
+    The verbs over one store.
+
+    :param admissions: asked in order before each write.
+    :param clock: its ``seconds()`` are since the epoch.
+    """
+
+    def __init__(
+        self, storage: IStorage, admissions: Sequence[IAdmission], clock: IReactorTime
+    ) -> None:
+        self._storage = storage
+        self._admissions = admissions
+        self._clock = clock
+
+    async def get(self, target: Target) -> Object:
+        """
+        :raises NotFound: there is none.
+        """
+        return await self._storage.get(target.kind.resource, target.namespace, target.name)
+
+    async def list(self, target: Target, options: ListOptions) -> Page:
+        """
+        :raises BadRequest: a field that this kind cannot be selected by.
+        :raises Expired: nobody remembers the version asked for.
+        """
+        kind = target.kind
+        options.fields.check(kind.selectable)
+        listing = await self._storage.list(kind.resource, target.namespace, version=options.version)
+        items = [
+            obj
+            for obj in listing.items
+            if key_of(obj) > options.start and selected(kind, obj, options)
+        ]
+        if not options.limit or len(items) <= options.limit:
+            return Page(items, listing.version)
+        shown = items[: options.limit]
+        token = continue_token(listing.version, key_of(shown[-1]))
+        return Page(shown, listing.version, token, len(items) - len(shown))
+
+    async def create(
+        self, user: User, target: Target, body: Object, options: WriteOptions
+    ) -> Object:
+        """
+        :raises AlreadyExists: the name is taken.
+        :raises Invalid: it breaks a rule.
+        :raises NotFound: its namespace does not exist.
+        """
+        kind = target.kind
+        self._check_unknown(kind, body, options)
+        obj = strategy.for_create(kind, body, namespace=target.namespace, now=self._clock.seconds())
+        await self._check_namespace(target.namespace)
+        await self._admit(Change(user, CREATE, kind, obj, None))
+        check_size(obj)
+        if options.dry_run:
+            await self._check_name_is_free(kind, obj)
+            return obj
+        return await self._storage.create(kind.resource, obj)
+
+    async def update(
+        self, user: User, target: Target, body: Object, options: WriteOptions
+    ) -> Object:
+        """
+        Replace the whole object.
+
+        :raises Conflict: it is not the one that the client read.
+        :raises Invalid: it breaks a rule.
+        :raises NotFound: there is none.
+        """
+        strategy.check_type(target.kind, body)
+        version = body.get("metadata", {}).get("resourceVersion")
+        if not version and not target.kind.unconditional_update:
+            missing = fields.invalid(
+                "metadata.resourceVersion", 0, "must be specified for an update"
+            )
+            raise Invalid(
+                target.kind.resource.kind, target.name, [missing], target.kind.resource.group
+            )
+        self._check_unknown(target.kind, body, options)
+        return await self._rewrite(user, target, lambda old: body, options)
+
+    async def patch(
+        self,
+        user: User,
+        target: Target,
+        make: Make,
+        options: WriteOptions,
+        *,
+        may_create: bool = False,
+    ) -> tuple[Object, bool]:
+        """
+        Change what is there.
+
+        :param make: applies the patch; gets an object that it must not change.
+        :param may_create: server-side apply makes what is missing.
+        :return: the object as stored, and whether it was made.
+        """
+
+        def patched(old: Object) -> Object:
+            new = make(old)
+            self._check_unknown(target.kind, new, options)
+            return new
+
+        try:
+            return await self._rewrite(user, target, patched, options), False
+        except NotFound:
+            if not may_create or target.subresource:
+                raise
+        body = make({"metadata": {"name": target.name}})
+        return await self.create(user, target, body, options), True
+
+    async def delete(
+        self, user: User, target: Target, options: WriteOptions, preconditions: Object
+    ) -> tuple[Object, bool]:
+        """
+        Delete an object, or mark it for those whose finalizers it carries.
+
+        :param preconditions: ``uid`` and ``resourceVersion`` that it must have.
+        :return: its last or current state, and whether it is gone.
+        """
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            strategy.check_preconditions(
+                target.kind, old, preconditions.get("uid"), preconditions.get("resourceVersion")
+            )
+            await self._admit(Change(user, DELETE, target.kind, None, old))
+            try:
+                return await self._remove(target.kind, old, options)
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    async def delete_collection(
+        self, user: User, target: Target, chosen: ListOptions, options: WriteOptions
+    ) -> Page:
+        """Delete what a list would show.  Objects that go meanwhile are nobody's error."""
+        page = await self.list(target, chosen)
+        for obj in page.items:
+            namespace, name = key_of(obj)
+            one = Target(target.kind, namespace, name)
+            try:
+                await self.delete(user, one, options, {"uid": obj["metadata"]["uid"]})
+            except NotFound:
+                continue
+        return page
+
+    async def _rewrite(
+        self, user: User, target: Target, make: Make, options: WriteOptions
+    ) -> Object:
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            new = strategy.for_update(target.kind, make(old), old, subresource=target.subresource)
+            await self._admit(Change(user, UPDATE, target.kind, new, old, target.subresource))
+            check_size(new)
+            if new == old or options.dry_run:
+                return new
+            try:
+                return await self._store(target.kind, new, old)
+            except Conflict:
+                # A client that named a version was refused by for_update already.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
+        if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
+            return await self._storage.delete(kind.resource, new)
+        return await self._storage.update(kind.resource, new)
+
+    async def _remove(self, kind: Kind, old: Object, options: WriteOptions) -> tuple[Object, bool]:
+        if kind.held_by(old):
+            if "deletionTimestamp" in old["metadata"] or options.dry_run:
+                return old, False
+            marked = self._marked(kind, old)
+            return await self._storage.update(kind.resource, marked), False
+        if options.dry_run:
+            return old, True
+        return await self._storage.delete(kind.resource, old), True
+
+    def _marked(self, kind: Kind, old: Object) -> Object:
+        new = copy.deepcopy(old)
+        new["metadata"]["deletionTimestamp"] = times.timestamp(self._clock.seconds())
+        new["metadata"]["deletionGracePeriodSeconds"] = 0
+        if kind.counts_generation:
+            new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
+        if kind.terminating_status:
+            new.setdefault("status", {}).update(kind.terminating_status)
+        return new
+
+    async def _admit(self, change: Change) -> None:
+        for admission in self._admissions:
+            await admission.admit(change)
+
+    async def _check_namespace(self, namespace: str) -> None:
+        if not namespace:
+            return
+        found = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            raise Forbidden(
+                f"unable to create new content in namespace {namespace} because it is being "
+                "terminated",
+                details={"causes": [{"reason": "NamespaceTerminating"}]},
+            )
+
+    async def _check_name_is_free(self, kind: Kind, obj: Object) -> None:
+        namespace, name = key_of(obj)
+        try:
+            await self._storage.get(kind.resource, namespace, name)
+        except NotFound:
+            return
+        raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
+
+    def _check_unknown(self, kind: Kind, body: Object, options: WriteOptions) -> None:
+        if options.field_validation == "Ignore":
+            return
+        told = [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
+        if told and options.field_validation == "Strict":
+            raise BadRequest(f"strict decoding error: {', '.join(told)}")
+        options.warnings[:] = told
+
+
+def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
+    """Whether an object fits a list's selectors; :meth:`FieldSelector.check` has been called."""
+    labels = obj["metadata"].get("labels", {})
+    return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
+
+
+def check_size(obj: Object) -> None:
+    """
+    :raises RequestEntityTooLarge: more than 1 MiB as JSON.
+    """
+    if len(json.dumps(obj, separators=(",", ":"))) > _LIMIT_OBJECT_BYTES:
+        raise RequestEntityTooLarge(
+            f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON"
+        )

@@ -1,0 +1,281 @@
+"""
+Watches: changes as a stream of JSON lines.
+
+Each line is ``{"type": ..., "object": ...}``.  A change is told as it looks
+through the watch's selectors: an object that no longer fits is ``DELETED`` for
+this watcher, one that begins to fit is ``ADDED``.  A client that does not read
+is owed a bounded number of bytes; then its connection is closed and it lists
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from zope.interface import implementer
+
+from twisted_exec.api import table
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import Expired
+from twisted_exec.apiserver.options import Form, ListOptions, Query
+from twisted_exec.apiserver.verbs import Target, selected
+from twisted_exec.storage.history import versioned
+from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
+from twisted_exec.streaming.site import Request
+
+_LIMIT_QUEUED_BYTES = 4 << 20
+_BOOKMARK_SECONDS = 60.0
+# Clients come back at different times, so that they do not all list at once.
+_LEAST_SECONDS, _MOST_SECONDS = 1800.0, 3600.0
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """
+    What a watch tells.
+
+    :param since: the resourceVersion to go on from; ``None`` begins with the
+        objects that there are.
+    :param bookmarks: tell now and then how far the watch has come.
+    :param announce: tell when all objects that there are have been told.
+    """
+
+    chosen: ListOptions
+    form: Form
+    since: int | None
+    bookmarks: bool
+    announce: bool
+    seconds: float
+
+
+def watch_options(query: Query, chosen: ListOptions, form: Form) -> WatchOptions:
+    """
+    :raises BadRequest: something cannot be read.
+    """
+    given = query.text("resourceVersion")
+    announce = query.flag("sendInitialEvents")
+    since = query.number("resourceVersion") if given and not announce else None
+    seconds = float(query.number("timeoutSeconds"))
+    if not 0 < seconds <= _MOST_SECONDS:
+        seconds = random.uniform(_LEAST_SECONDS, _MOST_SECONDS)
+    bookmarks = query.flag("allowWatchBookmarks")
+    return WatchOptions(chosen, form, since or None, bookmarks, announce and bookmarks, seconds)
+
+
+@implementer(IPushProducer)
+class LineStream:
+    """
+    Lines on a response, as fast as the client reads them.
+
+    :ivar done: fires when the stream is over: finished, or cut because the
+        client does not read.
+    """
+
+    def __init__(self, request: Request, limit_bytes: int = _LIMIT_QUEUED_BYTES) -> None:
+        self._request = request
+        self._limit_bytes = limit_bytes
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._paused = False
+        self.done: Deferred[None] = Deferred()
+
+    def begin(self) -> None:
+        """Send the head; the client then knows that the watch runs."""
+        self._request.setHeader(b"Content-Type", b"application/json")
+        self._request.setHeader(b"Cache-Control", b"no-cache, private")
+        self._request.registerProducer(self, True)
+        self._request.write(b"")
+
+    def send(self, document: Any) -> None:
+        """One line; bounded by what the client reads."""
+        if self.done.called:
+            return
+        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+        if not self._paused:
+            self._request.write(line)
+            return
+        self._queue.append(line)
+        self._queued_bytes += len(line)
+        if self._queued_bytes > self._limit_bytes:
+            self._cut()
+
+    def finish(self) -> None:
+        """Nothing more follows."""
+        if not self.done.called:
+            self.done.callback(None)
+
+    def end(self) -> None:
+        """Finish the response, if there still is one.  Called once, after :attr:`done`."""
+        if self._request.gone or self._request.finished:
+            return
+        self._request.unregisterProducer()
+        if self._queue:
+            # Half of the queue would look like all of it.
+            self._request.channel.transport.abortConnection()
+        else:
+            self._request.finish()
+
+    def _cut(self) -> None:
+        self._request.channel.transport.abortConnection()
+        self.finish()
+
+    def pauseProducing(self) -> None:
+        """The client's buffers are full."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """The client has read."""
+        self._paused = False
+        while self._queue and not self._paused:
+            line = self._queue.popleft()
+            self._queued_bytes -= len(line)
+            self._request.write(line)
+
+    def stopProducing(self) -> None:
+        """The client has left."""
+        self.finish()
+
+
+class Watcher:
+    """Turns changes into lines for one watch."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        options: WatchOptions,
+        send: Callable[[Object], None],
+        clock: IReactorTime,
+    ) -> None:
+        self._kind, self._options, self._send, self._clock = kind, options, send, clock
+        self._columns_told = False
+
+    def existing(self, obj: Object) -> None:
+        """An object that was there when the watch began."""
+        if selected(self._kind, obj, self._options.chosen):
+            self._tell(ADDED, obj)
+
+    def changed(self, event: Event) -> None:
+        """A change, as it looks through the selectors."""
+        fits = event.type != DELETED and selected(self._kind, event.obj, self._options.chosen)
+        fitted = event.previous is not None and selected(
+            self._kind, event.previous, self._options.chosen
+        )
+        if fits:
+            self._tell(MODIFIED if fitted else ADDED, event.obj)
+        elif fitted and event.previous is not None:
+            # What the client knew, at the version at which it is gone for the client.
+            self._tell(DELETED, versioned(event.previous, event.version))
+
+    def bookmark(self, version: int, *, initial_end: bool = False) -> None:
+        """How far the watch has come."""
+        metadata: Object = {"resourceVersion": str(version)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        resource = self._kind.resource
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        if self._options.form.shape == "Table":
+            obj = table.table(self._kind, [], 0.0, metadata=metadata, columns=False)
+        self._send({"type": "BOOKMARK", "object": obj})
+
+    def expired(self, error: Expired) -> None:
+        """The watch cannot begin where the client wants."""
+        self._send({"type": "ERROR", "object": error.to_status()})
+
+    def _tell(self, change: str, obj: Object) -> None:
+        self._send({"type": change, "object": self._formed(obj)})
+
+    def _formed(self, obj: Object) -> Object:
+        form = self._options.form
+        if form.shape == "Partial":
+            return table.partial(obj)
+        if form.shape != "Table":
+            return obj
+        columns, self._columns_told = not self._columns_told, True
+        return table.table(
+            self._kind,
+            [obj],
+            self._clock.seconds(),
+            metadata={"resourceVersion": obj["metadata"]["resourceVersion"]},
+            include=form.include,
+            columns=columns,
+        )
+
+
+class Watches:
+    """Runs watches over one store."""
+
+    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._streams: set[LineStream] = set()
+
+    async def run(self, request: Request, target: Target, options: WatchOptions) -> None:
+        """Answer a request with a watch; returns when it is over."""
+        options.chosen.fields.check(target.kind.selectable)
+        stream = LineStream(request)
+        stream.begin()
+        self._streams.add(stream)
+        timers = [self._clock.callLater(options.seconds, stream.finish)]
+        watcher = Watcher(target.kind, options, stream.send, self._clock)
+        try:
+            await self._follow(target, options, watcher, stream, timers)
+        finally:
+            self._streams.discard(stream)
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
+            stream.end()
+
+    def end_all(self) -> None:
+        """End every watch; clients go elsewhere."""
+        for stream in list(self._streams):
+            stream.finish()
+
+    async def _follow(
+        self,
+        target: Target,
+        options: WatchOptions,
+        watcher: Watcher,
+        stream: LineStream,
+        timers: list[IDelayedCall],
+    ) -> None:
+        since = options.since
+        if since is None:
+            since = await self._tell_existing(target, options, watcher)
+        try:
+            watch = self._storage.watch(
+                target.kind.resource, since, watcher.changed, target.namespace
+            )
+        except Expired as error:
+            watcher.expired(error)
+            return
+        if options.bookmarks:
+            self._mark(watcher, timers)
+        try:
+            await stream.done
+        finally:
+            watch.stop()
+        if options.bookmarks:
+            watcher.bookmark(self._storage.version())
+
+    async def _tell_existing(self, target: Target, options: WatchOptions, watcher: Watcher) -> int:
+        listing = await self._storage.list(target.kind.resource, target.namespace)
+        for obj in listing.items:
+            watcher.existing(obj)
+        if options.announce:
+            watcher.bookmark(listing.version, initial_end=True)
+        return listing.version
+
+    def _mark(self, watcher: Watcher, timers: list[IDelayedCall]) -> None:
+        def mark() -> None:
+            watcher.bookmark(self._storage.version())
+            timers[-1] = self._clock.callLater(_BOOKMARK_SECONDS, mark)
+
+        timers.append(self._clock.callLater(_BOOKMARK_SECONDS, mark))
