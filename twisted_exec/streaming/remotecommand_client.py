@@ -182,7 +182,7 @@ class ConsoleClient:
     def __init__(self, user: ConsoleUser, protocol: str, session: str, clock: IReactorTime) -> None:
         self.session, self.protocol = session, protocol
         self.can_half_close = protocol == V5
-        self.socket = ClientSocket(protocol)
+        self.socket = ClientSocket()
         self._user, self._clock = user, clock
         self._producer: Any = None
         self._output: deque[bytes] = deque()

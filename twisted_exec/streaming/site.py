@@ -256,6 +256,7 @@ class Site(server.Site):
     """
 
     protocol = Channel  # type: ignore[assignment]
+    noisy = False
     closing = False
     requestFactory = Request
 

@@ -238,22 +238,14 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
 
 class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]
-    """
-    The client's end, over a connection whose 101 was read and checked.
-
-    :param subprotocol: the one the server chose.
-    """
-
-    def __init__(self, subprotocol: str) -> None:
-        super().__init__()
-        self._subprotocol = subprotocol
+    """The client's end, over a connection whose 101 was read and checked."""
 
     def makeConnection(self, transport: Any) -> None:
         super().makeConnection(transport)
         head = (
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Accept: {accept_key(self.websocket_key).decode()}\r\n"
-            f"Sec-WebSocket-Protocol: {self._subprotocol}\r\n\r\n"
+            # No subprotocol: autobahn did not ask for one, and would refuse it.
+            f"Sec-WebSocket-Accept: {accept_key(self.websocket_key).decode()}\r\n\r\n"
         )
         self._dataReceived(head.encode("ascii"))
 
