@@ -15,7 +15,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.escape import EscapeKey
 from twisted_exec.cli.session import (
-    LOST,
     TIMED_OUT,
     TYPE_AHEAD_BYTES,
     ConsoleSession,
@@ -170,7 +169,7 @@ class EscapeTests(SessionCase):
         self.session.typed(b"a\x1db")
         self.assertEqual((stream.sent, stream.told), (b"a", ["leave"]))
         self.assertTrue(self.source.stopped)
-        self.session.detached()
+        self.session.detached("connection closed")
         self.assertNoResult(self.session.finished)
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome())
@@ -231,7 +230,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(stream.told, ["end of input"])
         self.session.data_received(b"more")
         self.session.ended(Ending(COMPLETED))
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.sink.written, b"more")
         self.assertEqual(self.outcome(), Outcome())
@@ -247,7 +246,7 @@ class EndOfInputTests(SessionCase):
         self.assertEqual(stream.told, [])
         self.clock.advance(0.1)
         self.assertEqual(stream.told, ["leave"])
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome())
 
@@ -278,7 +277,7 @@ class EndOfInputTests(SessionCase):
         self.attach()
         self.session.input_ended()
         self.session.ended(Ending(COMPLETED, "exited with 7", 7))
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.outcome().exit_code, 7)
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -299,7 +298,7 @@ class OtherSideTests(SessionCase):
         self.attach()
         self.session.data_received(b"tail")
         self.session.ended(ending)
-        self.session.detached()
+        self.session.detached("connection closed")
         self.assertNoResult(self.session.finished)  # the tail is not written yet
         self.clock.advance(3600)
         self.assertNoResult(self.session.finished)
@@ -328,9 +327,9 @@ class OtherSideTests(SessionCase):
         """A connection that dies without a word is never taken for success."""
         self.begin()
         self.attach()
-        self.session.detached()
+        self.session.detached("connection lost before the session's status")
         self.sink.flush()
-        self.assertEqual(self.outcome(), Outcome(1, LOST))
+        self.assertEqual(self.outcome(), Outcome(1, "connection lost before the session's status"))
 
     def test_refused(self) -> None:
         """What the server refused is the one line."""
@@ -359,7 +358,7 @@ class TimeoutTests(SessionCase):
         stream = self.attach()
         self.clock.advance(5)
         self.assertEqual(stream.told, ["leave"])
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
 
@@ -368,7 +367,7 @@ class TimeoutTests(SessionCase):
         self.begin(timeout=5, interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
-        self.session.detached()
+        self.session.detached("connection closed")
         self.clock.advance(5)
         self.assertEqual(self.outcome(), Outcome(1, TIMED_OUT))
 
@@ -377,7 +376,7 @@ class TimeoutTests(SessionCase):
         self.begin(timeout=5, interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -415,7 +414,7 @@ class OutputTests(SessionCase):
         stream = self.attach()
         self.session.output_lost(None)
         self.assertEqual(stream.told, ["leave"])
-        self.session.detached()
+        self.session.detached("connection closed")
         self.assertEqual(self.outcome(), Outcome())
 
     def test_disk_full(self) -> None:
@@ -423,10 +422,8 @@ class OutputTests(SessionCase):
         self.begin(interactive=False)
         self.attach()
         self.session.output_lost(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-        self.session.detached()
-        self.assertEqual(
-            self.outcome(), Outcome(1, "cannot write output: No space left on device")
-        )
+        self.session.detached("connection closed")
+        self.assertEqual(self.outcome(), Outcome(1, "cannot write output: No space left on device"))
 
 
 class SignalTests(SessionCase):
@@ -438,7 +435,7 @@ class SignalTests(SessionCase):
         stream = self.attach()
         self.session.interrupted(signal.SIGTERM)
         self.assertEqual(stream.told, ["leave"])
-        self.session.detached()
+        self.session.detached("connection closed")
         self.sink.flush()
         self.assertEqual(self.outcome(), Outcome(signal=signal.SIGTERM))
 
@@ -447,7 +444,7 @@ class SignalTests(SessionCase):
         self.begin(interactive=False)
         self.attach()
         self.session.ended(Ending(COMPLETED))
-        self.session.detached()
+        self.session.detached("connection closed")
         self.session.interrupted(signal.SIGINT)
         self.assertEqual(self.outcome(), Outcome(signal=signal.SIGINT))
 

@@ -201,6 +201,7 @@ class _Program:
                 size=terminal.size,
                 escape=self._options.escape,
                 linger_seconds=self._options.linger,
+                greet=self._greet,
             )
             outcomes: list[Outcome] = []
             session.finished.addCallback(outcomes.append)
@@ -231,15 +232,16 @@ class _Program:
         namespace = options.namespace or self._config.namespace
         attempt = open_console(self._config, namespace, options.name, session, reactor)
         session.connecting(attempt)
-        attempt.addCallback(self._attached)
-        attempt.addErrback(lambda failure: session.failed(explain(failure.value)))
+        attempt.addErrback(self._refused)
 
-    def _attached(self, stream: Any) -> None:
+    def _refused(self, failure: Any) -> None:
+        self._session.failed(explain(failure.value))
+
+    def _greet(self) -> None:
         if self._terminal.is_terminal and os.isatty(2):
             escape = self._options.escape
             leave = f" {escape} leaves." if escape is not None else ""
             os.write(2, f"Connected to {self._options.name}.{leave}\r\n".encode())
-        self._session.attached(stream)
 
 
 def explain(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -46,7 +46,6 @@ from twisted_exec.wire.remotecommand import Ending, TerminalSize
 QUIET_SECONDS = 1.0
 TYPE_AHEAD_BYTES = 64 << 10
 
-LOST = "connection lost before the session's status"
 TIMED_OUT = "timed out"
 
 _INTERRUPT = b"\x03"
@@ -69,7 +68,7 @@ class Outcome:
     signal: int = 0
 
 
-class IStream(Protocol):
+class Stream(Protocol):
     """What a session asks of the stream to the machine."""
 
     can_half_close: bool
@@ -84,7 +83,7 @@ class IStream(Protocol):
     def abort(self) -> None: ...
 
 
-class ISource(Protocol):
+class Source(Protocol):
     """The user's input: a producer that can be told to stop for good."""
 
     def pauseProducing(self) -> None: ...
@@ -92,7 +91,7 @@ class ISource(Protocol):
     def stop(self) -> None: ...
 
 
-class ISink(Protocol):
+class Sink(Protocol):
     """The user's output."""
 
     def write(self, data: bytes) -> None: ...
@@ -108,6 +107,7 @@ class ConsoleSession:
     :param size: the terminal's size now, ``None`` without a terminal.
     :param interactive: the input is a terminal.
     :param escape: leaves; looked for only in what a terminal types.
+    :param greet: called once the stream is up, before the first output.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -120,6 +120,7 @@ class ConsoleSession:
         size: Callable[[], TerminalSize | None],
         escape: EscapeKey | None = None,
         linger_seconds: float | None = None,
+        greet: Callable[[], None] = lambda: None,
     ) -> None:
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
@@ -127,10 +128,11 @@ class ConsoleSession:
         self._size = size
         self._escape = escape if interactive else None
         self._linger_seconds = linger_seconds
-        self._stream: IStream | None = None
-        self._source: ISource | None = None
-        self._sink: ISink | None = None
-        self._connecting: Deferred[None] | None = None
+        self._greet = greet
+        self._stream: Stream | None = None
+        self._source: Source | None = None
+        self._sink: Sink | None = None
+        self._connecting: Deferred[Any] | None = None
         self._type_ahead = b""
         self._input_over = False
         self._stuck = False
@@ -141,7 +143,7 @@ class ConsoleSession:
         self._farewell: IDelayedCall | None = None
         self._outcome: Outcome | None = None
 
-    def start(self, source: ISource, sink: ISink, *, timeout_seconds: float | None = None) -> None:
+    def start(self, source: Source, sink: Sink, *, timeout_seconds: float | None = None) -> None:
         """
         Begin, before there is a stream.
 
@@ -155,7 +157,7 @@ class ConsoleSession:
         if self._interactive:
             source.resumeProducing()
 
-    def connecting(self, attempt: Deferred[None]) -> None:
+    def connecting(self, attempt: Deferred[Any]) -> None:
         """Cancelled when the session ends before there is a stream."""
         self._connecting = attempt
 
@@ -166,12 +168,13 @@ class ConsoleSession:
 
     # The stream's events.
 
-    def attached(self, stream: IStream) -> None:
+    def attached(self, stream: Stream) -> None:
         """The stream is up."""
         if self._outcome is not None or self._source is None or self._sink is None:
             stream.abort()
             return
         self._stream, self._connecting = stream, None
+        self._greet()
         stream.registerProducer(_InputFlow(self), True)
         self._sink.registerProducer(_OutputFlow(self), True)
         self.window_changed()
@@ -196,11 +199,10 @@ class ConsoleSession:
         """There is no session, or it broke."""
         self._end(Outcome(1, line), in_haste=False)
 
-    def detached(self) -> None:
-        """The stream is gone, whatever the reason."""
+    def detached(self, reason: str) -> None:
+        """The stream is gone; ``reason`` matters only when nobody ended it."""
         self._stream = None
-        if self._outcome is None:
-            self.failed(LOST)
+        self.failed(reason)
         self._finish_if_done()
 
     # The user's events.

@@ -1,0 +1,90 @@
+"""
+An API server that serves consoles and nothing else, on a loopback port.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.kube.kubeconfig import ClientConfig
+from twisted_exec.streaming.interfaces import IAttachment
+from twisted_exec.streaming.remotecommand import serve
+from twisted_exec.streaming.site import Dispatcher, Request, Site
+
+PREFIX = "/apis/compute.ironcore.dev/v1alpha1/namespaces/"
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: test
+contexts:
+- name: test
+  context: {cluster: test, user: test}
+clusters:
+- name: test
+  cluster: {server: "%s"}
+users:
+- name: test
+  user: {}
+"""
+
+
+class Consoles(Dispatcher):
+    """
+    :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``.
+    :ivar heads: the headers of every request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
+        self.heads: list[Any] = []
+
+    async def dispatch(self, request: Request) -> None:
+        self.heads.append(request.requestHeaders)
+        namespace, _, name, _ = request.path.decode().removeprefix(PREFIX).split("/")
+        found = self.machines.get(f"{namespace}/{name}", NotFound("machines", name))
+        if isinstance(found, APIError):
+            raise found
+        serve(request, found(), session="s-1", user="test", clock=reactor)  # type: ignore[arg-type]
+
+
+class ConsolesCase(TestCase):
+    """``self.consoles`` is served at ``self.config``."""
+
+    timeout = 60
+
+    def setUp(self) -> Any:
+        self.consoles = Consoles()
+        self.site = Site(self.consoles, reactor)  # type: ignore[arg-type]
+        endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        return endpoint.listen(self.site).addCallback(self._listening)
+
+    def _listening(self, port: Any) -> None:
+        self.addCleanup(self._settle)
+        self.addCleanup(lambda: maybeDeferred(port.stopListening))
+        self.addCleanup(self.site.drain)
+        self.config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}")
+
+    def _settle(self) -> Deferred[None]:
+        """Both ends of a loopback connection see its end within a turn or two."""
+        settled: Deferred[None] = Deferred()
+        reactor.callLater(0.01, settled.callback, None)  # type: ignore[attr-defined]
+        return settled
+
+    def kubeconfig(self) -> str:
+        """The path of a kubeconfig for it."""
+        directory = self.mktemp()
+        os.makedirs(directory)
+        path = os.path.join(directory, "kubeconfig")
+        with open(path, "w") as file:
+            file.write(KUBECONFIG % self.config.server)
+        return os.path.abspath(path)

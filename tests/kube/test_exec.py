@@ -1,0 +1,236 @@
+"""
+Tests for :mod:`twisted_exec.kube.exec`: real sockets, the real server's end.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.error import NoProtocol
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+
+from tests.kube.consoles import ConsolesCase
+from twisted_exec.api.status import APIError, BadGateway, Forbidden
+from twisted_exec.kube.exec import (
+    ConsoleAddress,
+    ConsoleDone,
+    ConsoleEndpoint,
+    ConsoleLost,
+    open_console,
+)
+from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, TerminalSize
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
+
+
+class Collector(Protocol):
+    """Keeps what it gets; ``over`` fires with the reason of its end."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.over: Deferred[Exception] = Deferred()
+        self._waiting: list[tuple[bytes, Deferred[None]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+        for wanted, seen in self._waiting[:]:
+            if wanted in self.received:
+                self._waiting.remove((wanted, seen))
+                seen.callback(None)
+
+    def until(self, wanted: bytes) -> Deferred[None]:
+        seen: Deferred[None] = Deferred()
+        self._waiting.append((wanted, seen))
+        self.dataReceived(b"")
+        return seen
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.over.callback(reason.value)
+
+
+class OpenConsoleTests(ConsolesCase):
+    """Tests for :func:`open_console`."""
+
+    async def test_refused(self) -> None:
+        """What the server says is what the user gets."""
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        for name, code in (("vm", 403), ("none", 404)):
+            opening = open_console(self.config, "default", name, RecordingUser(), reactor)
+            error = await self.assertFailure(opening, APIError)
+            self.assertEqual(error.code, code)
+
+    async def test_names_are_escaped(self) -> None:
+        """No name reaches another path."""
+        opening = open_console(self.config, "default", "a/../b", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, APIError)
+        self.assertIn(error.code, (400, 404))
+
+    async def test_unreachable(self) -> None:
+        """A server that is not there is named."""
+        config = replace(self.config, server="http://127.0.0.1:1")
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, BadGateway)
+        self.assertEqual(error.message, "cannot reach http://127.0.0.1:1: connection refused")
+
+    async def test_token(self) -> None:
+        """Credentials travel with the upgrade; the user agent says who asks."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        config = replace(self.config, token="secret")
+        stream = await open_console(config, "default", "vm", RecordingUser(), reactor)
+        stream.abort()
+        head = self.consoles.heads[0]
+        self.assertEqual(head.getRawHeaders("authorization"), ["Bearer secret"])
+        self.assertIn("kubectl-console", head.getRawHeaders("user-agent")[0])
+
+    async def test_token_file_missing(self) -> None:
+        """A credential that cannot be read is the user's to mend."""
+        config = replace(self.config, token_file="/nonexistent/token")
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        await self.assertFailure(opening, KubeConfigError)
+
+    async def test_cancelled(self) -> None:
+        """A user who does not wait leaves nothing behind."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        opening = open_console(self.config, "default", "vm", RecordingUser(), reactor)
+        opening.cancel()
+        # HostnameEndpoint fails with an error of its own when it is cancelled early.
+        await self.assertFailure(opening, CancelledError, BadGateway)
+
+
+class ConsoleEndpointTests(ConsolesCase):
+    """Tests for :class:`ConsoleEndpoint`."""
+
+    def endpoint(self) -> ConsoleEndpoint:
+        return ConsoleEndpoint(self.config, "default", "vm", reactor)
+
+    async def test_both_ways(self) -> None:
+        """What is written is typed, what the machine prints is received; leaving is an end."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.write(b"echo")
+        console.transport.writeSequence([b" o", b"k"])
+        await console.until(b"echo ok")
+        self.assertEqual(
+            console.transport.getPeer(), ConsoleAddress(self.config.server, "default", "vm")
+        )
+        console.transport.loseConnection()
+        reason = await console.over
+        assert isinstance(reason, ConsoleDone)
+        self.assertIsNone(reason.ending)
+
+    async def test_end_of_input(self) -> None:
+        """``loseWriteConnection`` reaches the machine's end, and its status comes back."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.write(b"last")
+        console.transport.loseWriteConnection()
+        reason = await console.over
+        self.assertEqual(console.received, b"last")
+        assert isinstance(reason, ConsoleDone) and reason.ending is not None
+        self.assertTrue(reason.ending.ok)
+
+    async def test_ended_from_the_other_side(self) -> None:
+        """Any other ending is a lost connection that says why."""
+        attachment = RecordingAttachment(b"login: ")
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        await console.until(b"login: ")
+        attachment.transport.end(Ending(MACHINE_DELETED, "machine gone"))
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost) and reason.ending is not None
+        self.assertEqual(reason.ending.reason, MACHINE_DELETED)
+        self.assertIn("machine gone", str(reason))
+
+    async def test_exit_code(self) -> None:
+        """A process's code is in the ending."""
+        attachment = RecordingAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        attachment.transport.end(Ending("Completed", "exited with 7", 7))
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost) and reason.ending is not None
+        self.assertEqual(reason.ending.exit_code, 7)
+
+    async def test_lost(self) -> None:
+        """A connection that dies is no ending."""
+        attachment = RecordingAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        attachment.transport.cut()
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost)
+        self.assertIsNone(reason.ending)
+        self.assertIn("connection lost before the session's status", str(reason))
+
+    async def test_size(self) -> None:
+        """A protocol that has a terminal tells its size."""
+        attachment = EchoAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.window_changed(TerminalSize(132, 43))
+        console.transport.write(b"x")
+        await console.until(b"x")
+        self.assertEqual(attachment.sizes, [TerminalSize(132, 43)])
+        console.transport.abortConnection()
+        await console.over
+
+    async def test_back_pressure(self) -> None:
+        """A paused protocol gets nothing; resumed, it gets all."""
+        attachment = RecordingAttachment(b"first")
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        await console.until(b"first")
+        console.transport.pauseProducing()
+        attachment.transport.write(b"second" * 1000)
+        await self._settle()
+        self.assertEqual(console.received, b"first")
+        console.transport.resumeProducing()
+        await console.until(b"second" * 1000)
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_factory_that_declines(self) -> None:
+        """As with any endpoint."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+
+        class Declining(Factory):
+            def buildProtocol(self, addr: object) -> None:
+                return None
+
+        await self.assertFailure(self.endpoint().connect(Declining()), NoProtocol)
+
+
+class EndpointStringTests(ConsolesCase):
+    """``console:...`` with ``clientFromString``."""
+
+    async def test_connects(self) -> None:
+        """The kubeconfig names the server, the string the machine."""
+        self.consoles.machines["space/vm"] = EchoAttachment
+        path = self.kubeconfig()
+        description = f"console:vm:namespace=space:kubeconfig={path}:context=test"
+        console = await connectProtocol(clientFromString(reactor, description), Collector())
+        console.transport.write(b"hello")
+        await console.until(b"hello")
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_read_when_connecting(self) -> None:
+        """A kubeconfig may appear, or be renewed, after the string was read."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        path = os.path.abspath(self.mktemp())
+        endpoint = clientFromString(reactor, f"console:vm:kubeconfig={path}")
+        await self.assertFailure(connectProtocol(endpoint, Collector()), KubeConfigError)
+        os.rename(self.kubeconfig(), path)
+        console = await connectProtocol(endpoint, Collector())
+        console.transport.abortConnection()
+        await console.over
+
+    def test_mistakes(self) -> None:
+        """A string without a machine is refused."""
+        for description in ("console:", "console:vm:timeout=soon"):
+            self.assertRaises(ValueError, clientFromString, reactor, description)
