@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import Interface
+from zope.interface import Interface, implementer
 
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, Expired
@@ -80,6 +80,7 @@ class Backoff:
         return seconds * (0.5 + self._random.random() / 2)
 
 
+@implementer(IStore)
 class Reflector:
     """
     The objects of ``resource``, as the API server last told.

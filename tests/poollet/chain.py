@@ -1,0 +1,266 @@
+"""
+A whole poollet for tests: TLS and sockets are real, cluster and runtime are in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+
+from tests.poollet.doubles import CLASSES, MACHINES, MemoryRuntime, machine
+from twisted_exec.api import kinds
+from twisted_exec.poollet.service import Poollet, Settings
+from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.tls.authority import Authority, Issued
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
+
+reactor: Any = _reactor
+
+SERVING, USERS, FORWARDING = (Authority.create(name) for name in ("serving", "users", "forwarding"))
+"""Made once: keys cost time."""
+
+API_SERVER = FORWARDING.issue_client("exec-apiserver")
+JANE = USERS.issue_client("jane", ["dev"])
+SERVER = SERVING.issue_server(["127.0.0.1", "localhost"], common_name="poollet")
+
+EXEC = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/exec"
+
+
+class Line(Protocol):
+    """The runtime's stream: takes one upgrade, then echoes; ``DELETE`` ends the others."""
+
+    factory: Lines
+    head = b""
+    upgraded = False
+    lost = False
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.upgraded:
+            self.transport.write(data)
+            return
+        self.head += data
+        if b"\r\n\r\n" not in self.head:
+            return
+        self.factory.heads.append(self.head)
+        if self.head.startswith(b"DELETE"):
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            self.factory.end()
+        elif self.factory.refusal:
+            self.transport.write(self.factory.refusal)
+            self.transport.loseConnection()
+        else:
+            self.upgraded = True
+            self.transport.write(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\n\r\nhello"
+            )
+            self.factory.lines.append(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = True
+
+
+class Lines(Factory):
+    """What the runtime's exec URLs lead to."""
+
+    protocol = Line
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.lines: list[Line] = []
+        self.refusal = b""
+
+    def end(self) -> None:
+        """End every stream."""
+        for line in self.lines:
+            line.transport.loseConnection()
+
+
+class Viewer(Protocol):
+    """The user's end: collects."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = reason
+
+
+@dataclass
+class Records:
+    """Audit records in a list."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def record(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+
+
+class PoolletCase(TestCase):
+    """A poollet of ``pool-a`` with one machine ``lab/vm``, which jane may open."""
+
+    timeout = 30
+
+    async def setUp(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(dir=self.mktemp_directory()))
+        self.cluster = MemoryCluster()
+        self.client = self.cluster.client()
+        self.runtime = MemoryRuntime()
+        self.lines = Lines()
+        self.audit = Records()
+        self.allowed: set[tuple[str, str, str]] = {
+            ("jane", "machines/exec", "vm"),
+            ("exec-apiserver", "machinepools/proxy", "pool-a"),
+        }
+        self.cluster.reviews[kinds.SUBJECTACCESSREVIEWS.resource] = self.review
+        self.cluster.reviews[kinds.TOKENREVIEWS.resource] = lambda review: {
+            "authenticated": review["spec"]["token"] == "good",
+            "user": {"username": "jane", "groups": ["dev"]},
+        }
+        await self.client.create(
+            CLASSES, {"metadata": {"name": "pty"}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
+        )
+        port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(self.lines)
+        self.addCleanup(self.close_lines)
+        self.addCleanup(port.stopListening)
+        self.runtime.url = f"http://127.0.0.1:{port.getHost().port}/exec/token-1"
+        await self.client.create(MACHINES, machine(), "lab")
+
+    def mktemp_directory(self) -> str:
+        directory = Path(self.mktemp())
+        directory.mkdir(parents=True)
+        return str(directory)
+
+    async def close_lines(self) -> None:
+        self.lines.end()
+        await until(lambda: all(line.lost for line in self.lines.lines))
+
+    def review(self, review: dict[str, Any]) -> dict[str, Any]:
+        """Answer a SubjectAccessReview from ``self.allowed``."""
+        spec = review["spec"]
+        asked = spec.get("resourceAttributes")
+        if asked is None:
+            wanted = (spec["user"], spec["nonResourceAttributes"]["path"], "")
+        else:
+            self.assertEqual(asked["verb"], "create")
+            resource = f"{asked['resource']}/{asked['subresource']}"
+            wanted = (spec["user"], resource, asked["name"])
+        return {"allowed": wanted in self.allowed, "reason": ""}
+
+    def write(self, name: str, content: bytes) -> str:
+        path = self.directory / name
+        path.write_bytes(content)
+        return str(path)
+
+    def settings(self, **more: Any) -> Settings:
+        given: dict[str, Any] = {
+            "pool": "pool-a",
+            "provider_id": "memory://pool-a",
+            "certificate": self.write("tls.crt", SERVER.certificate_pem),
+            "key": self.write("tls.key", SERVER.key_pem),
+            "listen": "tcp:0:interface=127.0.0.1",
+            "client_ca": self.write("users.crt", USERS.certificate_pem),
+            "requestheader_ca": self.write("forwarding.crt", FORWARDING.certificate_pem),
+            "requestheader_names": ["exec-apiserver"],
+        }
+        return Settings(**{**given, **more})
+
+    async def start(self, **more: Any) -> Poollet:
+        """A poollet that has registered its pool and made its machine."""
+        self.poollet = Poollet(
+            self.settings(**more), self.client, self.runtime, self.audit, reactor
+        )
+        self.poollet.startService()
+        self.addCleanup(self.stop)
+        await self.poollet.when_ready()
+        await until(lambda: len(self.runtime.machines) == 1)
+        return self.poollet
+
+    async def stop(self) -> None:
+        if self.poollet.running:
+            await self.poollet.stopService()
+
+    def endpoint(self, identity: Issued | None) -> Any:
+        address: Any = self.poollet.address
+        tls = ClientTLS(
+            "127.0.0.1",
+            ca_pem=SERVING.certificate_pem,
+            certificate_pem=identity.certificate_pem if identity else b"",
+            key_pem=identity.key_pem if identity else b"",
+        )
+        return client_endpoint(reactor, "127.0.0.1", address.port, tls)
+
+    def open(
+        self,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        user: bytes = b"jane",
+        identity: Issued | None = API_SERVER,
+        path: str = EXEC.format("lab", "vm"),
+        method: bytes = b"POST",
+    ) -> Deferred[Upgraded]:
+        """Ask for a console, as the API server does for ``user``."""
+        head = [
+            (b"Connection", b"Upgrade"),
+            (b"Upgrade", b"websocket"),
+            *([(b"X-Remote-User", user)] if user else []),
+            *headers,
+        ]
+        request = UpgradeRequest(method, path.encode(), b"poollet", head)
+        return upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
+
+    async def view(self, *arguments: Any, **more: Any) -> Viewer:
+        """An open console."""
+        upgraded = await self.open(*arguments, **more)
+        viewer = Viewer()
+        upgraded.hand_over(viewer)
+        self.addCleanup(upgraded.abort)
+        await until(lambda: viewer.data == b"hello")
+        return viewer
+
+    async def get(
+        self,
+        path: str,
+        *,
+        identity: Issued | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> tuple[int, bytes]:
+        """Code and body of a plain GET."""
+        request = UpgradeRequest(b"GET", path.encode(), b"poollet", headers)
+        try:
+            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
+        except UpgradeRefused as answer:
+            return answer.code, answer.body
+        raise AssertionError("it was upgraded")
+
+
+def status(body: bytes) -> dict[str, Any]:
+    """A Status document."""
+    told: dict[str, Any] = json.loads(body)
+    assert told["kind"] == "Status", told
+    return told
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let the reactor turn until ``condition()``; the test's time-out bounds it."""
+    while not condition():
+        turn: Deferred[None] = Deferred()
+        reactor.callLater(0.002, turn.callback, None)
+        await turn

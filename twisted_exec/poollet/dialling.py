@@ -1,0 +1,165 @@
+"""
+Which exec URLs of a runtime are dialled, and how.
+
+A runtime is trusted with its machines, not with this host's network: a URL
+leads to a UNIX socket in trusted hands, to this host, or by TLS to whom the
+runtime's CA vouches for.  Everything else is refused before a connection is
+made, and no message holds the URL: its path is a token.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
+from twisted_exec.iri.target import TargetError, check_socket
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading
+
+MAX_URL_CHARACTERS = 4096
+
+_PATH = re.compile(r"/[!-~]*")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    Where a stream goes.
+
+    :param label: for messages.
+    :param path: path and query of the request; a secret.
+    """
+
+    label: str
+    endpoint: IStreamClientEndpoint
+    host: bytes
+    path: bytes
+
+
+class Dialler:
+    """
+    Makes endpoints of exec URLs.
+
+    :param runtime_ca: path of the CA of runtimes behind ``https``; empty
+        refuses such URLs.
+    :param trusted_uids: users besides root and our own whose UNIX sockets are used.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        *,
+        runtime_ca: str = "",
+        trusted_uids: Collection[int] = (),
+        connect_seconds: float = 5.0,
+    ) -> None:
+        self._reactor = reactor
+        self._trusted = {os.geteuid(), *trusted_uids}
+        self._connect_seconds = connect_seconds
+        self._ca: Reloading[bytes] | None = None
+        if runtime_ca:
+            self._ca = Reloading([runtime_ca], lambda content: content, reactor)
+
+    def load(self) -> None:
+        """
+        Read the CA file now.
+
+        :raises TLSConfigError: it cannot be used.
+        """
+        if self._ca is not None:
+            self._ca.load()
+
+    def target(self, url: str) -> Target:
+        """
+        Where an exec URL leads.
+
+        :raises NotImplementedByBackend: it is empty: the runtime has no console (501).
+        :raises BadGateway: it may not be dialled, or is no URL.
+        """
+        if not url:
+            raise NotImplementedByBackend("the machine runtime offers no console for this machine")
+        try:
+            parts = urlsplit(url)
+            port = parts.port if parts.scheme in _PORTS else None
+        except ValueError:
+            raise _refusal("it is not a URL") from None
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        if len(url) > MAX_URL_CHARACTERS or not _PATH.fullmatch(path):
+            raise _refusal("its path cannot be requested")
+        if "@" in parts.netloc or parts.fragment:
+            raise _refusal("it holds more than a host and a path")
+        label, endpoint, host = self._endpoint(parts, port)
+        return Target(label, endpoint, host, path.encode("ascii"))
+
+    def _endpoint(
+        self, parts: SplitResult, port: int | None
+    ) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if parts.scheme == "http+unix":
+            return self._unix(unquote(parts.netloc))
+        if parts.scheme not in _PORTS:
+            raise _refusal(f"its scheme is {parts.scheme[:20]!r}; https and http+unix are possible")
+        host, port = parts.hostname or "", _PORTS[parts.scheme] if port is None else port
+        if not host or not host.isascii() or not port:
+            raise _refusal("it names no host")
+        if parts.scheme == "http":
+            return self._loopback(host, port)
+        return self._tls(host, port)
+
+    def _unix(self, path: str) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if not path.startswith("/"):
+            raise _refusal("its socket has no absolute path")
+        try:
+            check_socket(path, self._trusted)
+            endpoint = unix_client_endpoint(
+                self._reactor, path, timeout_seconds=self._connect_seconds
+            )
+        except FileNotFoundError:
+            raise _refusal("its socket does not exist") from None
+        except (TargetError, TLSConfigError, OSError, ValueError) as problem:
+            raise _refusal(str(problem)) from None
+        return "the machine runtime", endpoint, b"localhost"
+
+    def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
+        """In the clear only to this host, and by number: no name is asked for."""
+        address = "127.0.0.1" if host == "localhost" else host
+        try:
+            loopback = ipaddress.ip_address(address).is_loopback
+        except ValueError:
+            loopback = False
+        if not loopback:
+            raise _refusal("http is possible on this host only; elsewhere it must be https")
+        endpoint = client_endpoint(
+            self._reactor, address, port, None, timeout_seconds=self._connect_seconds
+        )
+        return "the machine runtime", endpoint, _host_header(host, port)
+
+    def _tls(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if self._ca is None:
+            raise _refusal("it is https, and no CA of the runtime is given (--runtime-ca-file)")
+        try:
+            tls = ClientTLS(host, ca_pem=self._ca.get())
+        except TLSConfigError as problem:
+            raise _refusal(str(problem)) from None
+        endpoint = client_endpoint(
+            self._reactor, host, port, tls, timeout_seconds=self._connect_seconds
+        )
+        return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
+
+
+def _host_header(host: str, port: int) -> bytes:
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode("ascii")
+
+
+def _refusal(why: str) -> APIError:
+    return BadGateway(f"the machine runtime's exec URL is not used: {why}")

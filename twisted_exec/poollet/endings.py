@@ -1,0 +1,108 @@
+"""
+What ends sessions from this side: changes of Machines and pools, and withdrawn permissions.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.poollet.exec_route import ExecLocator
+from twisted_exec.poollet.plan import wants_power
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    Ending,
+    Subject,
+)
+from twisted_exec.streaming.sessions import Sessions
+
+REVIEW_SECONDS = 15.0
+"""With answers cached for 10 s, what was withdrawn counts within 25 s."""
+
+
+def machine_ending(before: Object | None, after: Object | None) -> Ending | None:
+    """
+    Why the sessions of a Machine end with this change, or ``None``.
+
+    :param after: ``None`` when it is gone, or no longer bound to this pool.
+    """
+    if before is None:
+        return None
+    name = before["metadata"]["name"]
+    if after is None or after["metadata"].get("deletionTimestamp"):
+        return Ending(MACHINE_DELETED, f'machine "{name}" was deleted')
+    if wants_power(before) and not wants_power(after):
+        return Ending(POWERED_OFF, f'machine "{name}" was powered off')
+    return None
+
+
+def pool_ending(before: Object | None, after: Object | None) -> Ending | None:
+    """Why all sessions end with this change of the pool, or ``None``."""
+    if before is None:
+        return None
+    if after is None or after["metadata"].get("deletionTimestamp"):
+        return Ending(POOL_DELETED, f'machine pool "{before["metadata"]["name"]}" was deleted')
+    return None
+
+
+class Withdrawal:
+    """
+    Asks again and again whether those who have a console may still have it.
+
+    An API server that cannot be asked withdraws nothing: that is its own
+    trouble, told elsewhere.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        locator: ExecLocator,
+        clock: IReactorTime,
+        seconds: float = REVIEW_SECONDS,
+    ) -> None:
+        self._sessions, self._locator, self._clock = sessions, locator, clock
+        self._seconds = seconds
+        self._running: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Ask every few seconds, until :meth:`stop`."""
+        self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
+
+    def stop(self) -> Deferred[None]:
+        """Ask no more; fires when nothing is under way."""
+        running, self._running = self._running, None
+        if running is None:
+            return succeed(None)
+        running.cancel()
+        return running
+
+    async def _run(self) -> None:
+        while True:
+            await deferLater(self._clock, self._seconds)
+            live = self._sessions.subjects()
+            self._locator.forget_all_but(subject.session for subject in live)
+            for subject in live:
+                await self._review(subject)
+
+    async def _review(self, subject: Subject) -> None:
+        try:
+            await self._locator.review(subject)
+        except Forbidden as withdrawn:
+            ending = Ending(REVOKED, withdrawn.message)
+            self._sessions.end(lambda one: one == subject, ending)
+        except APIError as error:
+            self._log.debug("session {id}: {why}", id=subject.session, why=error.message)
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("reviewing sessions failed", failure)

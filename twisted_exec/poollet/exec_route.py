@@ -1,0 +1,334 @@
+"""
+The console route of a poollet: who asks, may they, and where the console is.
+
+The poollet decides for itself.  A user whom a named proxy forwards needs
+``create`` on ``machines/exec`` of that very machine, and the proxy needs
+``create`` on ``machinepools/proxy`` of this pool; whoever comes without a proxy
+needs both.  ironcore's own API server forwards nobody; it can be named as one
+whose proxy permission is enough.
+
+A machine is found by its UID, not by its name: a machine that was deleted and
+made anew under the same name is another one, for every hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
+from urllib.parse import quote
+
+from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.status import (
+    APIError,
+    Conflict,
+    Forbidden,
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+    Unauthorized,
+)
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.requestheader import ForwardedIdentity, RequestHeaderAuthenticator
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.watch import IStore
+from twisted_exec.poollet.dialling import Dialler, Target
+from twisted_exec.poollet.plan import wants_power
+from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
+from twisted_exec.streaming.proxy import require_upgrade
+from twisted_exec.streaming.sessions import forwarded_session_id
+from twisted_exec.streaming.site import Request
+
+_Answer = TypeVar("_Answer")
+
+RUNTIME_SECONDS = 5.0
+UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
+USER_HEADER = b"X-Twisted-Exec-User"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks: the user, and the proxy that speaks for them, if one does."""
+
+    user: User
+    caller: User | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """
+    Authentication and authorization of the console route.
+
+    :param proxies: knows users whom a trusted proxy forwards; ``None`` for no such proxies.
+    :param direct: knows everyone else.
+    :param pool_proxy_suffices: names of users that need no permission on the machine.
+    """
+
+    dialect: Dialect
+    pool: str
+    proxies: RequestHeaderAuthenticator | None
+    direct: IAuthenticator
+    authorizer: IAuthorizer
+    pool_proxy_suffices: Collection[str] = ()
+
+    async def who(self, request: Request) -> Asking:
+        """
+        :raises Unauthorized: nobody whom we know.
+        """
+        if self.proxies is not None:
+            forwarded: ForwardedIdentity | None = await self.proxies.authenticate_proxy(request)
+            if forwarded is not None:
+                return Asking(forwarded.user, forwarded.caller)
+        user = await self.direct.authenticate(request)
+        if user is None:
+            raise Unauthorized
+        return Asking(user)
+
+    async def admit(self, asking: Asking, namespace: str, name: str) -> None:
+        """
+        :raises Forbidden: the user may not open that console, or the caller may
+            not reach this pool.
+        :raises APIError: it could not be found out.
+        """
+        dialect = self.dialect
+        caller = asking.caller or asking.user
+        if not (asking.caller is None and caller.name in self.pool_proxy_suffices):
+            await self.require(
+                Attributes(
+                    asking.user,
+                    "create",
+                    dialect.group,
+                    dialect.version,
+                    dialect.workload.plural,
+                    "exec",
+                    namespace,
+                    name,
+                )
+            )
+        await self.require(
+            Attributes(
+                caller,
+                "create",
+                dialect.group,
+                dialect.version,
+                dialect.pool.plural,
+                dialect.proxy_subresource,
+                name=self.pool,
+            )
+        )
+
+    async def require(self, attributes: Attributes) -> None:
+        """
+        :raises Forbidden: the user may not.
+        :raises APIError: it could not be found out.
+        """
+        decision = await self.authorizer.authorize(attributes)
+        if decision.allowed:
+            return
+        if attributes.path:
+            raise Forbidden(
+                f'User "{attributes.user.name}" cannot {attributes.verb} path "{attributes.path}"'
+            )
+        qualified = f"{attributes.resource}.{attributes.group}"
+        where = f' in the namespace "{attributes.namespace}"' if attributes.namespace else ""
+        raise Forbidden(
+            f'{qualified} "{attributes.name}" is forbidden: User "{attributes.user.name}" cannot '
+            f'create resource "{attributes.resource}/{attributes.subresource}" in API group '
+            f'"{attributes.group}"{where}' + (f": {decision.reason}" if decision.reason else ""),
+            details={
+                "name": attributes.name,
+                "group": attributes.group,
+                "kind": attributes.resource,
+            },
+        )
+
+    def caller_of(self, request: Request) -> Deferred[str]:
+        """
+        The proxy that may end the sessions it opened.
+
+        :return: fires with its name, or fails with :class:`Unauthorized`.
+        """
+        caller = self.proxies.caller(request) if self.proxies is not None else None
+        if caller is None:
+            raise Unauthorized("only a proxy that forwards users ends sessions here")
+        return succeed(caller.name)
+
+
+@implementer(IStreamLocator)
+@dataclass(frozen=True)
+class ExecLocator:
+    """
+    Finds the console of a Machine.
+
+    The route has put the Machine's namespace and name into ``request.subject``.
+
+    :param store: the pool's Machines, as last seen.
+    :param observed: the runtime's machines for a UID, as last listed.
+    """
+
+    gate: Gate
+    client: IKubeClient
+    runtime: IMachineRuntime
+    store: IStore
+    observed: Callable[[str], Sequence[pb.Machine]]
+    dialler: Dialler
+    clock: IReactorTime
+    runtime_seconds: float = RUNTIME_SECONDS
+    _askings: dict[str, Asking] = field(default_factory=dict)
+    """Who opened each session, to ask again whether they may."""
+
+    async def review(self, subject: Subject) -> None:
+        """
+        Ask again whether a session may be.
+
+        :raises Forbidden: not any more.
+        :raises APIError: it could not be found out.
+        """
+        asking = self._askings.get(subject.session)
+        if asking is not None:
+            await self.gate.admit(asking, subject.namespace, subject.machine)
+
+    def forget_all_but(self, sessions: Iterable[str]) -> None:
+        """Only these sessions are left."""
+        live = set(sessions)
+        for session in [session for session in self._askings if session not in live]:
+            del self._askings[session]
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """See :meth:`IStreamLocator.locate`."""
+        return Deferred.fromCoroutine(self._locate(cast(Request, request)))
+
+    async def _locate(self, request: Request) -> Location:
+        asking = await self.gate.who(request)
+        request.subject = subject = self._subject(request, asking)
+        await self.gate.admit(asking, subject.namespace, subject.machine)
+        machine = await self._machine(subject)
+        request.subject = subject = replace(subject, uid=machine["metadata"]["uid"])
+        self._check(machine)
+        require_upgrade(request)
+        try:
+            target = await self._target(subject)
+        except APIError:
+            await self._check_again(subject)  # which may be why
+            raise
+        await self._check_again(subject)
+        self._askings[subject.session] = asking
+        return Location(
+            subject=subject,
+            endpoints=[(target.label, target.endpoint)],
+            path=target.path,
+            host=target.host,
+            headers=[
+                (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
+                (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
+            ],
+        )
+
+    def _subject(self, request: Request, asking: Asking) -> Subject:
+        session = forwarded_session_id(request) if asking.caller is not None else None
+        return replace(
+            request.subject,
+            session=session or request.subject.session,
+            user=asking.user.name,
+            pool=self.gate.pool,
+            caller=asking.caller.name if asking.caller is not None else "",
+        )
+
+    async def _machine(self, subject: Subject) -> Object:
+        """
+        The Machine, asked of the API server when it is too new for our copy.
+
+        :raises NotFound: there is none, or it is not bound to this pool.
+        """
+        dialect = self.gate.dialect
+        machine = self.store.get(subject.machine, subject.namespace)
+        if machine is None:
+            try:
+                machine = await self.client.get(
+                    dialect.workload, subject.machine, subject.namespace
+                )
+            except APIError as error:
+                # A poollet may not see the machines of other pools.
+                if error.code not in (NotFound.code, Forbidden.code):
+                    raise
+                machine = {}
+        bound = ((machine.get("spec") or {}).get(dialect.pool_reference) or {}).get("name")
+        if bound != self.gate.pool:
+            raise self._unknown(subject)
+        return machine
+
+    def _unknown(self, subject: Subject) -> NotFound:
+        workload = self.gate.dialect.workload
+        return NotFound(
+            workload.plural,
+            subject.machine,
+            workload.group,
+            f'{workload.qualified} "{subject.machine}" not found in pool "{self.gate.pool}"',
+        )
+
+    def _check(self, machine: Object) -> None:
+        """
+        :raises Conflict: the Machine is on its way out, or off.
+        """
+        metadata = machine["metadata"]
+        told = f'{self.gate.dialect.workload.qualified} "{metadata["name"]}"'
+        if metadata.get("deletionTimestamp"):
+            raise Conflict(f"{told} is being deleted")
+        if not wants_power(machine):
+            raise Conflict(f"{told} is powered off")
+
+    async def _check_again(self, subject: Subject) -> None:
+        """
+        While the runtime was asked the Machine may have been deleted, even made
+        anew: no session was there yet that could have been ended for it.
+
+        :raises APIError: that is so.
+        """
+        machine = await self._machine(subject)
+        if machine["metadata"]["uid"] != subject.uid:
+            raise self._unknown(subject)
+        self._check(machine)
+
+    async def _target(self, subject: Subject) -> Target:
+        """Ask the runtime for an exec URL of the machine with the subject's UID."""
+        known = list(self.observed(subject.uid))
+        if known:
+            try:
+                return await self._exec(known, subject)
+            except APIError as error:
+                if error.code != NotFound.code:
+                    raise
+                # What was listed a few seconds ago is gone: look again.
+        selector = {self.gate.dialect.uid_label: subject.uid}
+        request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
+        listed = await self._in_time(self.runtime.list_machines(request))
+        return await self._exec(list(listed.machines), subject)
+
+    async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
+        told = f'{self.gate.dialect.workload.qualified} "{subject.machine}"'
+        if not machines:
+            raise ServiceUnavailable(f"{told} is not running yet", retry_after_seconds=1)
+        if len(machines) > 1:
+            raise Conflict(f"{told} has {len(machines)} machines in the runtime")
+        answer = await self._in_time(
+            self.runtime.exec(
+                pb.ExecRequest(machine_id=machines[0].metadata.id),
+                user=subject.user,
+                machine_uid=subject.uid,
+                session=subject.session,
+            )
+        )
+        return self.dialler.target(answer.url)
+
+    async def _in_time(self, asked: Deferred[_Answer]) -> _Answer:
+        try:
+            return await asked.addTimeout(self.runtime_seconds, self.clock)
+        except TimeoutError:
+            raise GatewayTimeout("the machine runtime does not answer") from None

@@ -1,0 +1,69 @@
+"""
+What a poollet serves: consoles, probes and figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
+from twisted_exec.poollet.exec_route import Gate
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.site import Dispatcher, Request, respond, respond_text
+
+
+class PoolletRoutes(Dispatcher):
+    """
+    The resource of a poollet.
+
+    Probes may be asked by anyone; figures by users who may ``get`` the path ``/metrics``.
+    """
+
+    def __init__(
+        self, gate: Gate, proxy: Proxy, health: Health, registry: CollectorRegistry
+    ) -> None:
+        super().__init__()
+        self._gate, self._proxy = gate, proxy
+        self._health, self._registry = health, registry
+        self._routes = Routes()
+        dialect = gate.dialect
+        console = (
+            f"/apis/{dialect.group}/namespaces/{{namespace}}"
+            f"/{dialect.workload.plural}/{{name}}/exec"
+        )
+        self._routes.add(["GET", "POST", "DELETE"], console, self._console)
+        self._routes.add(["GET"], "/healthz", self._healthz)
+        self._routes.add(["GET"], "/livez", self._healthz)
+        self._routes.add(["GET"], "/readyz", self._readyz)
+        self._routes.add(["GET"], "/metrics", self._metrics)
+
+    async def dispatch(self, request: Request) -> None:
+        """See :meth:`Dispatcher.dispatch`."""
+        await self._routes.dispatch(request)
+
+    async def _console(self, request: Request, names: Mapping[str, str]) -> None:
+        request.subject = replace(
+            request.subject,
+            namespace=names["namespace"],
+            machine=names["name"],
+            pool=self._gate.pool,
+        )
+        await self._proxy.handle(request)
+
+    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
+        respond_text(request, 200, "ok")
+
+    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
+        ready, listing = await self._health.ready()
+        respond_text(request, 200 if ready else 503, listing)
+
+    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        asking = await self._gate.who(request)
+        await self._gate.require(Attributes(asking.user, "get", path="/metrics"))
+        respond(request, 200, metrics_text(self._registry), CONTENT_TYPE)

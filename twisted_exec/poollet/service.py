@@ -1,0 +1,333 @@
+"""
+The poollet: everything of one pool, as a service.
+
+It listens, registers the pool, keeps the runtime's machines as the API wants
+them, and passes consoles on.  What happens to a Machine ends its sessions here,
+at once: the watch that tells of it is already open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import IRONCORE, Dialect
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.watch import Change, Reflector
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
+from twisted_exec.poollet.exec_route import ExecLocator, Gate
+from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.poollet.loop import Loop
+from twisted_exec.poollet.plan import Terms
+from twisted_exec.poollet.pool import Address, Pool, default_addresses
+from twisted_exec.poollet.routes import PoolletRoutes
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Site
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.server import ServerTLS
+
+MAX_BODY_BYTES = 64 << 10
+RETIRE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What a poollet is told.  Paths are PEM files; they are read again when they change.
+
+    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
+    :param client_ca: the user CA; empty knows no users by certificate.
+    :param requestheader_ca: the forwarding CA; empty trusts no proxy.
+    :param requestheader_names: common names of the proxies to trust.
+    :param addresses: where the API server reaches us; none means this host's own.
+    :param pool_proxy_suffices: users that need no permission on the machine.
+    :param runtime_ca: the CA of runtimes whose exec URLs are ``https``.
+    :param trusted_uids: users besides root and ours whose UNIX sockets are dialled.
+    """
+
+    pool: str
+    provider_id: str
+    certificate: str
+    key: str
+    listen: str = "tcp:20250"
+    client_ca: str = ""
+    requestheader_ca: str = ""
+    requestheader_names: Sequence[str] = ()
+    addresses: Sequence[Address] = ()
+    pool_proxy_suffices: Sequence[str] = ()
+    runtime_ca: str = ""
+    trusted_uids: Sequence[int] = ()
+    drain_seconds: float = 5.0
+    dialect: Dialect = field(default=IRONCORE)
+
+
+@implementer(IPoollet)
+class Poollet(Service):
+    """
+    Runs the machines of one pool on a machine runtime.
+
+    :param client: of the API server, as the poollet of this pool.
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :param audit: where session records go.
+    :param authorizer: instead of asking the API server.
+    :param checks: called when starting; what one raises keeps the poollet from it.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: IKubeClient,
+        runtime: object,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        authorizer: IAuthorizer | None = None,
+        checks: Sequence[Callable[[], object]] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings, self.pool = settings, settings.pool
+        self.address: IAddress | None = None
+        self._client, self._reactor = client, reactor
+        self._runtime = IMachineRuntime(runtime)
+        self._audit, self._checks = audit, checks
+        self._port: IListeningPort | None = None
+        self._starting: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._authorizer = authorizer or DelegatedAuthorizer(client, reactor)
+        self._problem: Failure | None = None
+        self._make_copies(settings.dialect)
+        self._make_work(now)
+        self._make_route()
+        self._make_health()
+
+    def _make_copies(self, dialect: Dialect) -> None:
+        """What is followed in the API."""
+
+        def follow(resource: Resource, selector: str, told: Change) -> Reflector:
+            return Reflector(
+                self._client, resource, self._reactor, field_selector=selector, on_change=told
+            )
+
+        self.machines = follow(
+            dialect.workload, f"{dialect.pool_field}={self.pool}", self._machine_changed
+        )
+        self.classes = follow(dialect.workload_class, "", lambda *_: self.registration.poke())
+        self.pools = follow(dialect.pool, f"metadata.name={self.pool}", self._pool_changed)
+        self._copies = (self.machines, self.classes, self.pools)
+
+    def _make_work(self, now: Callable[[], float]) -> None:
+        """What is done with the runtime."""
+        settings = self.settings
+        self.loop = Loop(
+            self._client,
+            self._runtime,
+            self._reactor,
+            machines=lambda: self.machines,
+            synced=lambda: self.machines.synced and not self.machines.problem,
+            now=now,
+        )
+        self.registration = Pool(
+            self._client,
+            self._runtime,
+            self._reactor,
+            dialect=settings.dialect,
+            name=settings.pool,
+            provider_id=settings.provider_id,
+            machines=lambda: self.machines,
+            classes=lambda: self.classes,
+            known=lambda: self.pools.get(settings.pool),
+            on_runtime=self._runtime_known,
+            on_current=self._tell_ready,
+            now=now,
+        )
+
+    def _make_route(self) -> None:
+        """What is served."""
+        settings, reactor = self.settings, self._reactor
+        self.registry = new_registry()
+        self.sessions = Sessions(
+            Trail(self._audit, "poollet", reactor), SessionMetrics(self.registry)
+        )
+        self._dialler = Dialler(
+            reactor, runtime_ca=settings.runtime_ca, trusted_uids=settings.trusted_uids
+        )
+        self._certified = (
+            X509Authenticator(settings.client_ca, reactor) if settings.client_ca else None
+        )
+        self._proxies = (
+            RequestHeaderAuthenticator(
+                settings.requestheader_ca, settings.requestheader_names, reactor
+            )
+            if settings.requestheader_ca
+            else None
+        )
+        direct: list[IAuthenticator] = [self._certified] if self._certified is not None else []
+        self._gate = Gate(
+            settings.dialect,
+            settings.pool,
+            self._proxies,
+            UnionAuthenticator([*direct, DelegatedAuthenticator(self._client, reactor)]),
+            self._authorizer,
+            settings.pool_proxy_suffices,
+        )
+        locator = ExecLocator(
+            self._gate,
+            self._client,
+            self._runtime,
+            self.machines,
+            self.loop.machine_of,
+            self._dialler,
+            reactor,
+        )
+        self._proxy = Proxy(
+            locator,
+            hop="poollet",
+            sessions=self.sessions,
+            clock=reactor,
+            caller_of=self._gate.caller_of,
+        )
+        self.withdrawal = Withdrawal(self.sessions, locator, reactor)
+        self.health = Health(reactor)
+        routes = PoolletRoutes(self._gate, self._proxy, self.health, self.registry)
+        self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
+
+    def _make_health(self) -> None:
+        self.health.add("runtime", lambda: Deferred.fromCoroutine(self._probe_runtime()))
+        self.health.add("apiserver", lambda: Deferred.fromCoroutine(self._probe_api_server()))
+        self.health.add("caches", self._probe_copies)
+        self.health.add("pool", self._probe_pool)
+
+    async def _probe_runtime(self) -> None:
+        await self._runtime.version(pb.VersionRequest())
+
+    async def _probe_api_server(self) -> None:
+        try:
+            await self._client.get(self.settings.dialect.pool, self.pool)
+        except APIError as error:
+            if error.code != NotFound.code:  # an answer is an answer
+                raise
+
+    def _probe_copies(self) -> None:
+        for copy in self._copies:
+            if copy.problem or not copy.synced:
+                raise ServiceUnavailable(copy.problem or f"{copy.resource.plural} are not known")
+
+    def _probe_pool(self) -> None:
+        if self.registration.problem:
+            raise ServiceUnavailable(self.registration.problem)
+
+    def startService(self) -> None:
+        """Listen, register, follow; problems end :meth:`when_ready`."""
+        super().startService()
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addErrback(self._failed)
+
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IPoollet.when_ready`."""
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        self._tell_ready()
+        return waiting
+
+    def stopService(self) -> Deferred[None]:
+        """End the sessions, saying so, then everything else; fires when nothing is left."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _start(self) -> None:
+        for check in self._checks:
+            check()
+        for part in (self._certified, self._proxies, self._dialler):
+            if part is not None:
+                part.load()
+        settings = self.settings
+        cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
+        tls = ServerTLS(settings.certificate, settings.key, client_cas=cas, clock=self._reactor)
+        endpoint = server_endpoint(self._reactor, settings.listen, tls)
+        self._port = await endpoint.listen(self.site)
+        self.address = host = self._port.getHost()
+        addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
+        self._log.info("serving pool {pool} at {address}", pool=self.pool, address=host)
+        for copy in self._copies:
+            copy.start()
+        self.withdrawal.start()
+        self.registration.start(addresses, getattr(host, "port", 0))
+
+    async def _stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._port is not None:
+            await maybeDeferred(self._port.stopListening)
+            self._port = None
+        self.site.drain()
+        ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
+        await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        await DeferredList([self.withdrawal.stop(), self.registration.stop(), self.loop.stop()])
+        retiring = Deferred.fromCoroutine(self.registration.retire())
+        await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
+        await DeferredList([copy.stop() for copy in self._copies])
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        self._problem = failure
+        if not self._waiting:
+            self._log.critical("pool {pool}: {why}", pool=self.pool, why=failure.getErrorMessage())
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        ready = self.address is not None and not self.registration.problem
+        if self._problem is None and not ready:
+            return
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if self._problem is not None:
+                one.errback(self._problem)
+            else:
+                one.callback(None)
+
+    def _runtime_known(self, name: str) -> None:
+        self.loop.start(Terms(self.settings.dialect, self.pool, name))
+
+    def _machine_changed(self, before: Object | None, after: Object | None) -> None:
+        ending = machine_ending(before, after)
+        if ending is not None and before is not None:
+            uid = before["metadata"]["uid"]
+            self.sessions.end(lambda subject: subject.uid == uid, ending)
+        self.loop.changed(before, after)
+        if before is None or after is None:
+            self.registration.poke()
+
+    def _pool_changed(self, before: Object | None, after: Object | None) -> None:
+        ending = pool_ending(before, after)
+        if ending is not None:
+            self.sessions.end(lambda subject: True, ending)
+        if after is None:
+            self.registration.poke()

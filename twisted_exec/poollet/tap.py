@@ -1,0 +1,183 @@
+"""
+``twistd exec-poollet``: the poollet of one pool as a program.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.application.service import IService, Service
+from twisted.internet.defer import Deferred
+from twisted.python.usage import UsageError
+
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import KubeConfigError, load
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.poollet.service import Poollet, Settings
+from twisted_exec.tls.errors import TLSConfigError
+
+PROGRAM = "exec-poollet"
+
+
+class Options(ProgramOptions):
+    """Command line of the poollet."""
+
+    program = PROGRAM
+    synopsis = "--machine-pool-name=NAME --machine-runtime-endpoint=TARGET [options]"
+    longdesc = "Runs the machines of one pool on a machine runtime, and passes consoles on."
+
+    optParameters = [
+        ["kubeconfig", None, None, "Of the API server, as this pool's poollet; else $KUBECONFIG."],
+        ["context", None, None, "Instead of the kubeconfig's current context."],
+        ["machine-pool-name", None, None, "The pool to serve (required)."],
+        ["provider-id", None, None, "The pool's providerID; default twisted-exec://NAME."],
+        ["machine-runtime-endpoint", None, None, "gRPC target of the runtime (required)."],
+        ["machine-runtime-ca-file", None, None, "The runtime's CA, for a TCP target."],
+        ["machine-runtime-cert-file", None, None, "Our certificate for a TCP target."],
+        ["machine-runtime-private-key-file", None, None, "Its private key."],
+        ["listen", None, "tcp:20250", "Where to listen: a Twisted endpoint without TLS."],
+        ["tls-cert-file", None, None, "Serving certificate (required)."],
+        ["tls-private-key-file", None, None, "Its private key (required)."],
+        ["client-ca-file", None, None, "The CA of users with certificates."],
+        ["requestheader-client-ca-file", None, None, "The CA of proxies that forward users."],
+        ["requestheader-allowed-names", None, "", "Names of such proxies, with commas."],
+        ["runtime-ca-file", None, "", "The CA of runtimes whose exec URLs are https."],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", float],
+        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["addresses"], self["pool-proxy-suffices"] = [], []
+
+    def opt_addresses(self, told: str) -> None:
+        """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
+        for one in told.split(","):
+            kind, equals, address = one.strip().partition("=")
+            if kind not in ADDRESS_TYPES or not equals or not address:
+                raise UsageError(
+                    f"--addresses {one!r} is not TYPE=ADDRESS with a TYPE of "
+                    f"{', '.join(ADDRESS_TYPES)}"
+                )
+            self["addresses"].append((kind, address))
+
+    def opt_pool_proxy_suffices(self, name: str) -> None:
+        """A user, such as an API server that forwards nobody, that needs no permission on machines; may be repeated."""
+        self["pool-proxy-suffices"].append(name)
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something is missing or cannot be meant.
+        """
+        for name in (
+            "machine-pool-name",
+            "machine-runtime-endpoint",
+            "tls-cert-file",
+            "tls-private-key-file",
+        ):
+            if not self[name]:
+                raise UsageError(f"--{name} is missing")
+        if bool(self["requestheader-client-ca-file"]) != bool(self["requestheader-allowed-names"]):
+            raise UsageError(
+                "--requestheader-client-ca-file and --requestheader-allowed-names go together"
+            )
+        if not 0 <= self["drain-seconds"] <= 3600:
+            raise UsageError("--drain-seconds is not between 0 and 3600")
+        for name in _FILES:
+            if self[name]:
+                # A daemon's working directory is another one.
+                self[name] = os.path.abspath(self[name])
+
+
+_FILES = (
+    "machine-runtime-ca-file",
+    "machine-runtime-cert-file",
+    "machine-runtime-private-key-file",
+    "tls-cert-file",
+    "tls-private-key-file",
+    "client-ca-file",
+    "requestheader-client-ca-file",
+    "runtime-ca-file",
+)
+
+
+class Program(Service):
+    """The poollet and its two clients, which outlive it."""
+
+    def __init__(self, poollet: Poollet, runtime: IRIClient, client: KubeClient) -> None:
+        self.poollet, self._runtime, self._client = poollet, runtime, client
+
+    def startService(self) -> None:
+        """See :class:`Poollet`."""
+        super().startService()
+        self._runtime.startService()
+        self.poollet.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the poollet, then close the connections that it used."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.poollet.stopService()
+        self._runtime.stopService()
+        await self._client.close()
+
+
+def makeService(options: Options) -> IService:
+    """The poollet that the command line describes; nothing is opened yet."""
+    from twisted.internet import reactor
+
+    try:
+        program = _program(options, reactor)
+    except (KubeConfigError, TargetError, TLSConfigError) as problem:
+        raise refusal(PROGRAM, str(problem)) from None
+    program.poollet.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    service: IService = program
+    return service
+
+
+def _program(options: Options, reactor: Any) -> Program:
+    config = load(options["kubeconfig"], options["context"])
+    client = KubeClient(config, reactor)
+    runtime = IRIClient(options["machine-runtime-endpoint"], reactor, tls=_runtime_tls(options))
+    audit_log = options["audit-log"]
+    audit = JSONLinesAudit(audit_log if audit_log == "-" else os.path.abspath(audit_log))
+    poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])
+    return Program(poollet, runtime, client)
+
+
+def _runtime_tls(options: Options) -> MutualTLS | None:
+    given = [options[name] for name in _FILES[:3]]
+    if not any(given):
+        return None
+    if not all(given):
+        raise TargetError(
+            "--machine-runtime-ca-file, --machine-runtime-cert-file and "
+            "--machine-runtime-private-key-file go together"
+        )
+    return MutualTLS(*given)
+
+
+def settings(options: Options) -> Settings:
+    """The command line as the service wants it."""
+    names = options["requestheader-allowed-names"].split(",")
+    return Settings(
+        pool=options["machine-pool-name"],
+        provider_id=options["provider-id"] or f"twisted-exec://{options['machine-pool-name']}",
+        certificate=options["tls-cert-file"],
+        key=options["tls-private-key-file"],
+        listen=options["listen"],
+        client_ca=options["client-ca-file"] or "",
+        requestheader_ca=options["requestheader-client-ca-file"] or "",
+        requestheader_names=[name.strip() for name in names if name.strip()],
+        addresses=options["addresses"],
+        pool_proxy_suffices=options["pool-proxy-suffices"],
+        runtime_ca=options["runtime-ca-file"],
+        drain_seconds=options["drain-seconds"],
+    )
