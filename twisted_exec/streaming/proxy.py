@@ -18,7 +18,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.web.iweb import IRequest
 
@@ -137,6 +137,7 @@ class _Passage:
     def __init__(self, proxy: Proxy, request: Request) -> None:
         self._proxy, self._request = proxy, request
         self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
+        self._late: IDelayedCall | None = None
 
     async def run(self) -> None:
         sessions = self._proxy.sessions
@@ -219,6 +220,8 @@ class _Passage:
 
     def _ended(self, reason: str) -> None:
         """The splice is gone."""
+        if self._late is not None and self._late.active():
+            self._late.cancel()
         self._session.over(
             reason,
             bytes_to_machine=self._splice.bytes_to_machine,
@@ -228,7 +231,7 @@ class _Passage:
     def _end(self, ending: Ending) -> None:
         """Ask the next hop to say why; cut the stream if it does not end by that."""
         clock, seconds = self._proxy.clock, self._proxy.end_seconds
-        late = clock.callLater(seconds, self._splice.cut, ending.reason)
+        late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
         asking = Deferred.fromCoroutine(self._ask_to_end(ending))
 
         def refused(_: object) -> None:
