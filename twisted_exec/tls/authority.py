@@ -9,14 +9,12 @@ anything but PEM.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import idna
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.names import server_name
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
@@ -223,23 +222,14 @@ def _subject(common_name: str, organizations: Sequence[str]) -> x509.Name:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        pass
-    try:
-        ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode("ascii")
-    except idna.IDNAError:
-        ascii_name = ""
-    labels = ascii_name.removeprefix("*.").split(".")
-    if len(ascii_name) > 253 or not all(_is_label(label) for label in labels):
-        raise TLSConfigError(f"{name!r} is no DNS name or IP address")
-    return x509.DNSName(ascii_name)
-
-
-def _is_label(label: str) -> bool:
-    return 0 < len(label) < 64 and label.replace("-", "").replace("_", "").isalnum()
+def _general_name(text: str) -> x509.GeneralName:
+    wildcard = "*." if text.startswith("*.") else ""
+    name = server_name(text.removeprefix(wildcard))
+    if isinstance(name, str):
+        return x509.DNSName(wildcard + name)
+    if wildcard:
+        raise TLSConfigError(f"{text!r} is no DNS name or IP address")
+    return x509.IPAddress(name)
 
 
 def write_private(path: str, content: bytes) -> None:

@@ -14,11 +14,9 @@ share one.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-import idna
 from cryptography import x509
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
@@ -35,6 +33,7 @@ from zope.interface import implementer
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.names import server_name
 
 Check = Callable[[x509.Certificate], None]
 """Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""
@@ -259,19 +258,10 @@ def _new_context(
 
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     """What the certificate must name, and the SNI to send (none for an address)."""
-    name = hostname.removeprefix("[").removesuffix("]")
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        pass
-    else:
-        return IPAddress_ID(name), b""
-    name = name.removesuffix(".")
-    try:
-        ascii_name = name if name.isascii() else idna.encode(name, uts46=True).decode("ascii")
-        return DNS_ID(ascii_name), ascii_name.encode("ascii")
-    except (ValueError, idna.IDNAError):
-        raise TLSConfigError(f"{hostname!r} is no host name or IP address") from None
+    name = server_name(hostname)
+    if isinstance(name, str):
+        return DNS_ID(name), name.encode("ascii")
+    return IPAddress_ID(str(name)), b""
 
 
 def _names(certificate: x509.Certificate) -> str:

@@ -22,8 +22,9 @@ TCP_NODELAY, and keep-alive, so that a peer whose host vanished is noticed.
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from OpenSSL.SSL import Error, WantReadError, ZeroReturnError
 from twisted.internet import tcp, unix
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import (
@@ -53,15 +54,17 @@ class _AtOnce(_Socket):
 
     def write(self, data: bytes) -> None:
         """As :meth:`ITransport.write`; what the kernel takes now is never queued."""
-        if self._may_send_now() and isinstance(data, bytes) and data:
-            sent = self.writeSomeData(data)
+        if data and isinstance(data, bytes) and self._may_send_now():
+            try:
+                sent = self.socket.send(data)
+            except OSError:
+                # Full, or broken.  Which one is not acted upon here: the caller
+                # is in the middle of something, and doWrite meets the same error
+                # in the reactor's turn, where the connection may be ended.
+                sent = 0
             if sent == len(data):
                 return
-            # An error is no number.  It is not acted upon here: the caller is
-            # in the middle of something, and doWrite meets the same error in
-            # the reactor's turn, where the connection may be ended.
-            if isinstance(sent, int) and sent > 0:
-                data = data[sent:]
+            data = data[sent:]
         super().write(data)
 
     def writeSequence(self, iovec: Any) -> None:
@@ -99,7 +102,15 @@ class TCPServer(_AtOnce, tcp.Server):
         super().__init__(sock, *rest)
 
 
-class UNIXServer(_AtOnce, unix.Server):
+class _UNIXAtOnce(_AtOnce):
+    _sendmsgQueue: list[int]
+
+    def _may_send_now(self) -> bool:
+        # A descriptor travels with the first byte after it: that is doWrite's.
+        return not self._sendmsgQueue and super()._may_send_now()
+
+
+class UNIXServer(_UNIXAtOnce, unix.Server):
     """An accepted UNIX connection."""
 
 
@@ -113,7 +124,7 @@ class TCPClient(_AtOnce, tcp.Client):
         return plug
 
 
-class UNIXClient(_AtOnce, unix.Client):
+class UNIXClient(_UNIXAtOnce, unix.Client):
     """An outgoing UNIX connection."""
 
 
@@ -170,12 +181,20 @@ def connecting_at_once(reactor: Any) -> Any:
     return _Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
+_RECORD_BYTES = 1 << 14
+"""The most plain bytes that one TLS record carries."""
+
+
 class StreamTLS(TLSMemoryBIOProtocol):
     """
     TLS for streams: no aggregation, and a handshake that may not take forever.
 
     A peer that connects and then sends nothing, or withholds its certificate,
     is cut after the factory's ``handshake_seconds``.
+
+    What one read of the socket brought is delivered in one piece, and what one
+    ``write`` was given is sent in one piece; Twisted does both record by record, which
+    makes four turns of everything above and below for each 64 KiB.
     """
 
     factory: StreamTLSFactory
@@ -192,6 +211,57 @@ class StreamTLS(TLSMemoryBIOProtocol):
         """Called by Twisted."""
         self._end_deadline()
         super().connectionLost(reason)
+
+    def abortConnection(self) -> None:
+        """As :meth:`ITCPTransport.abortConnection`; Twisted's fails when all is over already."""
+        if self._tlsConnection is not None:
+            super().abortConnection()
+
+    def _flushReceiveBIO(self) -> None:
+        received: list[bytes] = []
+        ended: Failure | None = None
+        while not self._lostTLSConnection:
+            try:
+                received.append(self._tlsConnection.recv(_RECORD_BYTES))
+            except WantReadError:  # once per read of the socket: keep it cheap
+                break
+            except Error:
+                ended = Failure()
+                break
+        if received and not self._aborted:
+            self.wrappedProtocol.dataReceived(
+                received[0] if len(received) == 1 else b"".join(received)
+            )
+        if ended is not None and not self._lostTLSConnection:
+            self._end(ended)
+        self._flushSendBIO()
+
+    def _end(self, ended: Failure) -> None:
+        if ended.check(ZeroReturnError):
+            self._shutdownTLS()  # the peer's close_notify wants ours
+            self._tlsShutdownFinished(None)
+        else:
+            self._tlsShutdownFinished(ended)
+
+    def _write(self, data: bytes) -> None:
+        if len(data) > _RECORD_BYTES and not self._lostTLSConnection:
+            data = data[self._write_records(memoryview(data)) :]
+        # One record or less; or what OpenSSL would not take, which Twisted deals with.
+        super()._write(data)
+
+    def _write_records(self, data: memoryview) -> int:
+        """Encrypt and send as much as OpenSSL takes; returns how much that was."""
+        records: list[bytes] = []
+        taken = 0
+        try:
+            while taken < len(data):
+                taken += self._tlsConnection.send(data[taken : taken + _RECORD_BYTES])
+                # Read out at once: the BIO would keep what it has once grown to.
+                records.append(self._tlsConnection.bio_read(2 * _RECORD_BYTES))
+        except Error:
+            pass
+        cast(ITransport, self.transport).write(b"".join(records))
+        return taken
 
     def _checkHandshakeStatus(self) -> None:
         super()._checkHandshakeStatus()

@@ -1,0 +1,264 @@
+"""
+Tests for :mod:`twisted_exec.tls.client`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from twisted.internet.task import Clock
+
+from tests.tls.support import (
+    LoopbackCase,
+    authority,
+    client_identity,
+    server_identity,
+)
+from twisted_exec.tls.authority import Authority, Issued
+from twisted_exec.tls.client import ClientCredentials, ClientTLS
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.peer import peer_certificate
+from twisted_exec.tls.server import ServerTLS
+
+
+class VerificationTests(LoopbackCase):
+    """Tests for whom :class:`ClientTLS` believes."""
+
+    async def refusal(self, server: ServerTLS, client: ClientTLS) -> str:
+        """Why a server is not believed; it must not hear a byte of ours."""
+        with self.assertRaises(VerificationError) as caught:
+            await self.pair(server, client)
+        told = str(caught.exception)
+        self.assertNotIn("\n", told)
+        return told
+
+    async def test_names(self) -> None:
+        """DNS names, wildcards, IPv4 and IPv6 addresses are names."""
+        tls = self.server_tls(server_identity("localhost", "127.0.0.1", "*.pools.example", "::1"))
+        for name in (
+            "localhost",
+            "LOCALHOST",
+            "localhost.",
+            "127.0.0.1",
+            "a.pools.example",
+            "::1",
+            "[::1]",
+        ):
+            await self.pair(tls, self.client_tls(name))
+
+    async def test_other_names(self) -> None:
+        """Every other name is refused, and the error tells which it has."""
+        tls = self.server_tls(server_identity("localhost", "*.pools.example"))
+        for name in ("evil.example", "a.b.pools.example", "pools.example", "127.0.0.1"):
+            told = await self.refusal(tls, self.client_tls(name))
+            self.assertIn(f"not valid for {name!r}", told)
+            self.assertIn("'localhost', '*.pools.example'", told)
+
+    async def test_address_is_no_dns_name(self) -> None:
+        """A DNS name that looks like an address does not make the address valid."""
+        issued = _with_dns_name("127.0.0.1")
+        await self.refusal(self.server_tls(issued), self.client_tls("127.0.0.1"))
+
+    async def test_common_name_does_not_count(self) -> None:
+        """The common name is no name of the server."""
+        issued = authority("serving").issue_server(["other.example"], common_name="localhost")
+        await self.refusal(self.server_tls(issued), self.client_tls("localhost"))
+
+    async def test_unknown_ca(self) -> None:
+        """A server of another CA is refused."""
+        issued = authority("evil").issue_server(["localhost"])
+        told = await self.refusal(self.server_tls(issued), self.client_tls())
+        self.assertIn("is refused: it is not signed by a CA that we trust", told)
+
+    async def test_self_signed(self) -> None:
+        """A self-signed server is refused."""
+        made = Authority.create("localhost")
+        issued = server_identity("localhost")
+        own = type(issued)(made.certificate_pem, made.key_pem)
+        told = await self.refusal(self.server_tls(own), self.client_tls())
+        self.assertIn("self-signed", told)
+
+    async def test_client_certificate_as_server(self) -> None:
+        """A user's certificate does not make a server, even from the serving CA."""
+        issued = authority("serving").issue_client("localhost")
+        told = await self.refusal(self.server_tls(issued), self.client_tls())
+        self.assertIn("not meant for servers", told)
+
+    async def test_expired(self) -> None:
+        """An expired certificate is refused."""
+        before = datetime.now(UTC) - timedelta(days=2)
+        issued = authority("serving").issue_server(
+            ["localhost"], now=before, life=timedelta(days=1)
+        )
+        self.assertIn(
+            "it has expired", await self.refusal(self.server_tls(issued), self.client_tls())
+        )
+
+    async def test_not_yet(self) -> None:
+        """A certificate from the future is refused."""
+        after = datetime.now(UTC) + timedelta(days=1)
+        issued = authority("serving").issue_server(["localhost"], now=after)
+        self.assertIn(
+            "is not valid yet", await self.refusal(self.server_tls(issued), self.client_tls())
+        )
+
+    async def test_system_roots(self) -> None:
+        """Without a CA those of the system count, and ours is not among them."""
+        await self.refusal(self.server_tls(), self.client_tls(ca_pem=None))
+
+    async def test_insecure(self) -> None:
+        """Skipping verification believes any server."""
+        issued = authority("evil").issue_server(["other.example"])
+        await self.pair(self.server_tls(issued), self.client_tls(insecure_skip_verify=True))
+
+    async def test_check(self) -> None:
+        """A caller's own look at the certificate may refuse it."""
+
+        def names_pool(certificate: x509.Certificate) -> None:
+            if "pool-a" not in certificate.subject.rfc4514_string():
+                raise VerificationError("the certificate does not name pool 'pool-a'")
+
+        for common_name, good in (("pool-a", True), ("pool-b", False)):
+            issued = authority("serving").issue_server(["localhost"], common_name=common_name)
+            client = self.client_tls(check=names_pool)
+            if good:
+                await self.pair(self.server_tls(issued), client)
+            else:
+                told = await self.refusal(self.server_tls(issued), client)
+                self.assertIn("does not name pool 'pool-a'", told)
+
+    async def test_check_without_verification(self) -> None:
+        """The caller's look is asked for even when verification is skipped."""
+
+        def never(certificate: x509.Certificate) -> None:
+            raise VerificationError("no")
+
+        client = self.client_tls(insecure_skip_verify=True, check=never)
+        await self.refusal(self.server_tls(), client)
+
+    async def test_check_is_not_asked_about_strangers(self) -> None:
+        """A certificate that OpenSSL refuses is not shown to the caller's look."""
+        asked: list[x509.Certificate] = []
+        issued = authority("evil").issue_server(["localhost"])
+        await self.refusal(self.server_tls(issued), self.client_tls(check=asked.append))
+        self.assertEqual(asked, [])
+
+    async def test_check_with_a_bug(self) -> None:
+        """A look that fails by itself refuses; it does not let pass."""
+
+        def broken(certificate: x509.Certificate) -> None:
+            raise ZeroDivisionError("oops")
+
+        told = await self.refusal(self.server_tls(), self.client_tls(check=broken))
+        self.assertIn("cannot be checked", told)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+def _with_dns_name(text: str) -> Issued:
+    """A certificate with a DNS name of any text."""
+    from unittest import mock
+
+    from twisted_exec.tls import authority as module
+
+    with mock.patch.object(module, "_general_name", lambda name: x509.DNSName(name)):
+        return authority("serving").issue_server([text])
+
+
+class ClientIdentityTests(LoopbackCase):
+    """Tests for what :class:`ClientTLS` shows and shares."""
+
+    async def test_certificate(self) -> None:
+        """Our certificate is shown to a server that asks."""
+        ca = self.write("users.crt", authority("users").certificate_pem)
+        jane = client_identity("jane")
+        tls = self.client_tls(certificate_pem=jane.certificate_pem, key_pem=jane.key_pem)
+        server, client = await self.pair(self.server_tls(client_cas=[ca]), tls)
+        client.transport.write(b"x")
+        await server.has(1)
+        peer = peer_certificate(server.transport)
+        assert peer is not None
+        self.assertEqual(peer.common_name, "jane")
+
+    def test_one_context(self) -> None:
+        """Connections of one identity share a context; other identities have another."""
+        jane = client_identity("jane")
+        pair = {"certificate_pem": jane.certificate_pem, "key_pem": jane.key_pem}
+        self.assertIs(self.client_tls("a")._context, self.client_tls("b")._context)
+        self.assertIsNot(self.client_tls("a", **pair)._context, self.client_tls("a")._context)
+        self.assertIs(self.client_tls("a", **pair)._context, self.client_tls("b", **pair)._context)
+
+    def test_contexts_are_bounded(self) -> None:
+        """Contexts of identities that nobody uses any more are dropped."""
+        from twisted_exec.tls import client as module
+
+        for number in range(100):
+            self.client_tls("a", alpn=(b"x%d" % number,))
+        self.assertEqual(len(module._contexts), module._CONTEXTS_KEPT)
+
+    def test_half_a_pair(self) -> None:
+        """A certificate without its key is refused."""
+        with self.assertRaises(TLSConfigError):
+            self.client_tls(certificate_pem=client_identity("jane").certificate_pem)
+
+    def test_no_host(self) -> None:
+        """What cannot be a server's name is refused before connecting."""
+        for name in ("", "a b", "-", "x" * 300, "a..b", "\0"):
+            with self.assertRaises(TLSConfigError, msg=repr(name)):
+                self.client_tls(name)
+
+    async def test_international_name(self) -> None:
+        """A name beyond ASCII is verified in its encoded form."""
+        tls = self.server_tls(server_identity("bücher.example"))
+        await self.pair(tls, self.client_tls("BÜCHER.example"))
+
+
+class ClientCredentialsTests(LoopbackCase):
+    """Tests for :class:`ClientCredentials`."""
+
+    def credentials(self, clock: Clock) -> ClientCredentials:
+        jane = client_identity("jane")
+        return ClientCredentials(
+            ca=self.write("ca.crt", authority("serving").certificate_pem),
+            certificate=self.write("me.crt", jane.certificate_pem),
+            key=self.write("me.key", jane.key_pem),
+            clock=clock,
+        )
+
+    async def test_connect(self) -> None:
+        """The files make an identity towards any server."""
+        ca = self.write("users.crt", authority("users").certificate_pem)
+        credentials = self.credentials(Clock())
+        credentials.load()
+        server, client = await self.pair(
+            self.server_tls(client_cas=[ca]), credentials.to("localhost")
+        )
+        client.transport.write(b"x")
+        await server.has(1)
+        self.assertIsNotNone(peer_certificate(server.transport))
+
+    def test_reload(self) -> None:
+        """A renewed pair is used once both files are there."""
+        clock = Clock()
+        credentials = self.credentials(clock)
+        first = credentials.to("localhost")._context
+        renewed = authority("users").issue_client("jane")
+        self.write("me.crt", renewed.certificate_pem)
+        clock.advance(1)
+        self.assertIs(credentials.to("localhost")._context, first)
+        self.write("me.key", renewed.key_pem)
+        clock.advance(1)
+        self.assertIsNot(credentials.to("localhost")._context, first)
+
+    def test_missing(self) -> None:
+        """A missing CA is named when it is loaded, not before."""
+        credentials = ClientCredentials(ca="/nowhere/ca.crt", clock=Clock())
+        with self.assertRaises(TLSConfigError) as caught:
+            credentials.load()
+        self.assertIn("'/nowhere/ca.crt'", str(caught.exception))
+
+    def test_half_a_pair(self) -> None:
+        """A certificate without its key is refused at once."""
+        with self.assertRaises(TLSConfigError) as caught:
+            ClientCredentials(certificate="me.crt", clock=Clock())
+        self.assertEqual(str(caught.exception), "a client certificate is given without its key")

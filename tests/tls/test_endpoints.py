@@ -1,0 +1,341 @@
+"""
+Tests for :mod:`twisted_exec.tls.endpoints`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IHandshakeListener
+from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
+
+from tests.tls.support import (
+    LoopbackCase,
+    Recorder,
+    authority,
+    reactor,
+    server_identity,
+)
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import (
+    client_endpoint,
+    server_endpoint,
+    unix_client_endpoint,
+)
+from twisted_exec.tls.errors import (
+    ConnectTimeout,
+    HandshakeError,
+    TLSConfigError,
+    VerificationError,
+)
+
+
+class Talker(Recorder):
+    """Says something as soon as it is connected."""
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self.transport.write(b"hello")
+
+
+class Rude(Recorder):
+    """Answers whatever comes with text, as a plain HTTP server does."""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+class Closer(Recorder):
+    """Hangs up at once."""
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self.transport.loseConnection()
+
+
+class ServerEndpointTests(LoopbackCase):
+    """Tests for :func:`server_endpoint`."""
+
+    def test_no_endpoint(self) -> None:
+        """What cannot be listened on is refused when it is read, in one line."""
+        for bad in ("", "6443", "nope:1", "tcp:", "tcp:x", "tcp:1:2:3:4:5", "tcp:1:foo=bar"):
+            with self.assertRaises(TLSConfigError, msg=bad) as caught:
+                server_endpoint(reactor, bad, None)
+            self.assertIn("tcp:6443:interface=127.0.0.1", str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_not_twice(self) -> None:
+        """An endpoint with TLS of its own is refused."""
+        for bad in ("ssl:6443", "tls:/etc:6443"):
+            with self.assertRaises(TLSConfigError):
+                server_endpoint(reactor, bad, self.server_tls())
+
+    async def test_taken(self) -> None:
+        """A port in use fails listening and names the address."""
+        port = await self.listen(self.recorders(), None)
+        number = port.getHost().port
+        with self.assertRaises(error.CannotListenError) as caught:
+            await self.listen(self.recorders(), None, f"tcp:{number}:interface=127.0.0.1")
+        self.assertIn(f"127.0.0.1:{number}", str(caught.exception))
+
+    async def test_ipv6(self) -> None:
+        """IPv6 is listened on like IPv4."""
+        port = await self.listen(self.recorders(), self.server_tls(), "tcp6:0:interface=\\:\\:1")
+        endpoint = client_endpoint(
+            reactor, "::1", port.getHost().port, self.client_tls("localhost")
+        )
+        await endpoint.connect(self.recorders())
+
+
+class ClientEndpointTests(LoopbackCase):
+    """Tests for :func:`client_endpoint`."""
+
+    async def failure(
+        self, kind: type[Recorder], tls: ClientTLS | None, seconds: float = 10
+    ) -> BaseException:
+        """How connecting to a plain TCP server with this behaviour fails."""
+        port = await self.listen(self.recorders(kind), None)
+        endpoint = client_endpoint(
+            reactor, "127.0.0.1", port.getHost().port, tls, timeout_seconds=seconds
+        )
+        try:
+            await endpoint.connect(self.recorders())
+        except Exception as problem:
+            self.assertNotIn("\n", str(problem))
+            self.assertIn(f"127.0.0.1:{port.getHost().port}", str(problem))
+            return problem
+        raise AssertionError("it connected")
+
+    async def test_after_the_handshake(self) -> None:
+        """``connect()`` fires when the handshake is over and the peer verified."""
+        port = await self.listen(self.recorders(), self.server_tls())
+        client = await self.connect(port, self.client_tls())
+        self.assertTrue(client.made.called)
+        self.assertIsNotNone(client.transport.getHandle().get_cipher_name())
+
+    async def test_no_protocol_for_strangers(self) -> None:
+        """The caller's protocol is not even made when the peer is not the right one."""
+        recorders = self.recorders()
+        port = await self.listen(self.recorders(), self.server_tls())
+        with self.assertRaises(VerificationError):
+            await self.connect(port, self.client_tls("other.example"), recorders)
+        self.assertEqual(recorders.made, [])
+
+    async def test_bytes_with_the_handshake(self) -> None:
+        """What the server says right after the handshake is not lost."""
+        port = await self.listen(self.recorders(Talker), self.server_tls())
+        client = await self.connect(port, self.client_tls())
+        self.assertEqual(await client.has(5), b"hello")
+
+    async def test_plain_server(self) -> None:
+        """A server that does not speak TLS is told as that."""
+        problem = await self.failure(Rude, self.client_tls())
+        self.assertIsInstance(problem, HandshakeError)
+        self.assertIn("it does not speak TLS on this port", str(problem))
+
+    async def test_hung_up(self) -> None:
+        """A server that hangs up during the handshake is told as that."""
+        problem = await self.failure(Closer, self.client_tls())
+        self.assertIsInstance(problem, HandshakeError)
+        self.assertIn("closed the connection during the TLS handshake", str(problem))
+
+    async def test_mute_server(self) -> None:
+        """A server that accepts and then says nothing is given up after the time for it."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, None)
+        accepted = recorders.next()
+        clock = ClockedReactor()
+        endpoint = client_endpoint(
+            clock, "127.0.0.1", port.getHost().port, self.client_tls(), timeout_seconds=3
+        )
+        attempt = endpoint.connect(self.recorders())
+        silent = await accepted
+        await silent.has(1)  # our greeting
+        self.assertNoResult(attempt)
+        clock.advance(3)
+        problem = self.failureResultOf(attempt, ConnectTimeout).value
+        self.assertEqual(
+            str(problem), f"no answer from 127.0.0.1:{port.getHost().port} within 3 seconds"
+        )
+        self.assertIsInstance(problem, error.TimeoutError)
+        await silent.lost
+
+    async def test_refused(self) -> None:
+        """Nobody there is Twisted's own error."""
+        with socket.socket() as plug:
+            plug.bind(("127.0.0.1", 0))
+            endpoint = client_endpoint(
+                reactor, "127.0.0.1", plug.getsockname()[1], self.client_tls()
+            )
+            with self.assertRaises(error.ConnectionRefusedError):
+                await endpoint.connect(self.recorders())
+
+    async def test_cancel(self) -> None:
+        """Cancelling during the handshake closes the connection."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, None)
+        accepted = recorders.next()
+        endpoint = client_endpoint(reactor, "127.0.0.1", port.getHost().port, self.client_tls())
+        attempt = endpoint.connect(self.recorders())
+        silent = await accepted
+        await silent.has(1)
+        attempt.cancel()
+        self.failureResultOf(attempt, CancelledError)
+        await silent.lost
+
+    async def test_by_name(self) -> None:
+        """A host name is resolved; the certificate must name it."""
+        port = await self.listen(self.recorders(), self.server_tls())
+        endpoint = client_endpoint(
+            reactor, "localhost", port.getHost().port, self.client_tls("localhost")
+        )
+        await endpoint.connect(self.recorders())
+
+    async def test_no_such_host(self) -> None:
+        """A name that does not resolve fails as Twisted says it."""
+        endpoint = client_endpoint(reactor, "a..b", 1, None)
+        with self.assertRaises((ValueError, error.DNSLookupError)):
+            await endpoint.connect(self.recorders())
+
+    async def test_factory_declines(self) -> None:
+        """A factory that makes no protocol fails connecting and closes."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        declining = Factory()
+        declining.buildProtocol = lambda addr: None  # type: ignore[method-assign]
+        with self.assertRaises(error.NoProtocol):
+            await self.connect(port, self.client_tls(), declining)
+        await (await accepted).lost
+
+    async def test_factory_fails(self) -> None:
+        """A factory that raises fails connecting with what it raised."""
+
+        class Broken(Factory):
+            noisy = False
+
+            def buildProtocol(self, addr: Any) -> Any:
+                raise ZeroDivisionError
+
+        port = await self.listen(self.recorders(), self.server_tls())
+        with self.assertRaises(ZeroDivisionError):
+            await self.connect(port, self.client_tls(), Broken())
+
+    async def test_start_and_stop(self) -> None:
+        """The factory is started before and stopped after, as by any endpoint."""
+        told: list[str] = []
+
+        class Told(Factory):
+            noisy = False
+            protocol = Recorder
+
+            def startFactory(self) -> None:
+                told.append("start")
+
+            def stopFactory(self) -> None:
+                told.append("stop")
+
+        port = await self.listen(self.recorders(), self.server_tls())
+        client = await self.connect(port, self.client_tls(), Told())
+        self.assertEqual(told, ["start"])
+        client.transport.loseConnection()
+        await client.lost
+        while len(told) < 2:
+            turn: Deferred[None] = Deferred()
+            reactor.callLater(0, turn.callback, None)
+            await turn
+        self.assertEqual(told, ["start", "stop"])
+
+
+class ClockedReactor:
+    """The real reactor with a clock of our own."""
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self.callLater = self._clock.callLater
+        self.seconds = self._clock.seconds
+        self.advance = self._clock.advance
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+
+class UNIXEndpointTests(LoopbackCase):
+    """Tests for UNIX sockets."""
+
+    def path(self) -> str:
+        directory = tempfile.mkdtemp()  # mktemp() is too long for a socket
+        self.addCleanup(os.rmdir, directory)
+        return os.path.join(directory, "sock")
+
+    async def test_plain(self) -> None:
+        """Bytes pass over a UNIX socket."""
+        path = self.path()
+        recorders = self.recorders()
+        await self.listen(recorders, None, f"unix:{path}:lockfile=0")
+        accepted = recorders.next()
+        client: Any = await unix_client_endpoint(reactor, path).connect(self.recorders())
+        client.transport.write(b"x")
+        await (await accepted).has(1)
+
+    async def test_tls(self) -> None:
+        """TLS works over a UNIX socket as well."""
+        path = self.path()
+        await self.listen(self.recorders(Talker), self.server_tls(), f"unix:{path}:lockfile=0")
+        client: Any = await unix_client_endpoint(reactor, path, self.client_tls()).connect(
+            self.recorders()
+        )
+        await client.has(5)
+
+    async def test_nobody_there(self) -> None:
+        """A missing socket is an error, at once."""
+        with self.assertRaises(error.ConnectError):
+            await unix_client_endpoint(reactor, "/nowhere/sock").connect(self.recorders())
+
+    def test_too_long(self) -> None:
+        """A path that no socket can have is refused before it is tried."""
+        with self.assertRaises(TLSConfigError) as caught:
+            unix_client_endpoint(reactor, "/" + "x" * 107)
+        self.assertIn("has 108 bytes; 107 are possible", str(caught.exception))
+
+
+class InterfaceTests(LoopbackCase):
+    """What protocols may rely on."""
+
+    async def test_no_handshake_event(self) -> None:
+        """A protocol that listens for the handshake is connected after it, and not told again."""
+        told: list[str] = []
+
+        class Listener(Recorder):
+            def handshakeCompleted(self) -> None:
+                told.append("handshake")
+
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                told.append("made")
+
+        from zope.interface import classImplements
+
+        classImplements(Listener, IHandshakeListener)
+        port = await self.listen(self.recorders(Talker), self.server_tls())
+        client = await self.connect(port, self.client_tls(), self.recorders(Listener))
+        await client.has(5)
+        self.assertEqual(told, ["made"])
+
+    async def test_addresses(self) -> None:
+        """Host and peer addresses shine through."""
+        server, client = await self.pair(
+            self.server_tls(server_identity("localhost")), self.client_tls()
+        )
+        self.assertEqual(server.transport.getPeer(), client.transport.getHost())
+
+    async def test_authority(self) -> None:
+        """The CA file may hold several authorities."""
+        both = authority("evil").certificate_pem + authority("serving").certificate_pem
+        await self.pair(self.server_tls(), self.client_tls(ca_pem=both))

@@ -1,0 +1,131 @@
+"""
+Tests for :mod:`twisted_exec.tls.files`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tls.support import write
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading, read_file
+
+
+class ReadFileTests(SynchronousTestCase):
+    """Tests for :func:`read_file`."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.makedirs(self.directory)
+
+    def refusal(self, path: str) -> str:
+        with self.assertRaises(TLSConfigError) as caught:
+            read_file(path, "certificate")
+        return str(caught.exception)
+
+    def test_content(self) -> None:
+        """The whole content comes back."""
+        self.assertEqual(read_file(write(self.directory, "a", b"text")), b"text")
+
+    def test_missing(self) -> None:
+        """A missing file is named, with what it was for."""
+        self.assertEqual(
+            self.refusal("/nowhere/tls.crt"),
+            "cannot read certificate '/nowhere/tls.crt': "
+            "No such file or directory (check the path)",
+        )
+
+    def test_directory(self) -> None:
+        """A directory is no file."""
+        self.assertIn("directory", self.refusal(self.directory))
+
+    def test_fifo(self) -> None:
+        """A FIFO is refused instead of waited for."""
+        path = os.path.join(self.directory, "fifo")
+        os.mkfifo(path)
+        self.assertIn("is not a regular file", self.refusal(path))
+
+    def test_too_large(self) -> None:
+        """A file that cannot be a certificate is not read to its end."""
+        path = os.path.join(self.directory, "large")
+        with open(path, "wb") as stream:
+            stream.truncate(1 << 40)
+        self.assertIn("larger than 4 MiB", self.refusal(path))
+
+    def test_nul(self) -> None:
+        """A path that the system cannot have is refused like any other."""
+        self.assertIn("null byte", self.refusal("tls\0.crt"))
+
+
+class ReloadingTests(SynchronousTestCase):
+    """Tests for :class:`Reloading`."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.makedirs(self.directory)
+        self.clock = Clock()
+        self.path = write(self.directory, "value", b"1")
+        self.parsed = 0
+        self.reloading = Reloading([self.path], self.parse, self.clock)
+
+    def parse(self, content: bytes) -> int:
+        self.parsed += 1
+        try:
+            return int(content)
+        except ValueError:
+            raise TLSConfigError(f"not a number: {content!r}") from None
+
+    def test_nothing_before_it_is_wanted(self) -> None:
+        """The file is not opened when the value is made."""
+        self.assertEqual(self.parsed, 0)
+
+    def test_changed(self) -> None:
+        """A changed file is read again, a second later."""
+        self.assertEqual(self.reloading.get(), 1)
+        write(self.directory, "value", b"2")
+        self.assertEqual(self.reloading.get(), 1)
+        self.clock.advance(1)
+        self.assertEqual(self.reloading.get(), 2)
+
+    def test_unchanged(self) -> None:
+        """A file that did not change is parsed once."""
+        for _ in range(10):
+            self.reloading.get()
+            self.clock.advance(1)
+        self.assertEqual(self.parsed, 1)
+
+    def test_broken_keeps_the_last(self) -> None:
+        """What makes no sense leaves the last value, until it does."""
+        self.reloading.get()
+        write(self.directory, "value", b"half")
+        self.clock.advance(1)
+        self.assertEqual(self.reloading.get(), 1)
+        write(self.directory, "value", b"3")
+        self.clock.advance(1)
+        self.assertEqual(self.reloading.get(), 3)
+
+    def test_removed_keeps_the_last(self) -> None:
+        """A file that is gone leaves the last value."""
+        self.reloading.get()
+        os.unlink(self.path)
+        self.clock.advance(1)
+        self.assertEqual(self.reloading.get(), 1)
+
+    def test_broken_from_the_start(self) -> None:
+        """Without any good value the error is raised."""
+        write(self.directory, "value", b"")
+        with self.assertRaises(TLSConfigError):
+            self.reloading.get()
+
+    def test_load_looks_at_once(self) -> None:
+        """An explicit load does not wait, and raises what is wrong."""
+        self.reloading.get()
+        write(self.directory, "value", b"4")
+        self.assertEqual(self.reloading.load(), 4)
+        write(self.directory, "value", b"x")
+        with self.assertRaises(TLSConfigError):
+            self.reloading.load()
+        self.assertEqual(self.reloading.get(), 4)

@@ -1,0 +1,68 @@
+"""
+Tests for :mod:`twisted_exec.tls.pem`.
+"""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from OpenSSL import SSL
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tls.support import authority, client_identity
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+
+
+class PEMTests(SynchronousTestCase):
+    """Tests for reading PEM."""
+
+    def test_bundle(self) -> None:
+        """Several certificates in one text all count."""
+        text = authority("a").certificate_pem + b"\nsome words\n" + authority("b").certificate_pem
+        self.assertEqual(len(pem.certificates(text, "the bundle")), 2)
+
+    @given(st.binary(max_size=200))
+    def test_no_certificate(self, text: bytes) -> None:
+        """Anything else is one line that names the source."""
+        with self.assertRaises(TLSConfigError) as caught:
+            pem.certificates(text, "certificate 'x.crt'")
+        self.assertTrue(str(caught.exception).startswith("certificate 'x.crt' holds no PEM"))
+        self.assertNotIn("\n", str(caught.exception))
+
+    @given(st.binary(max_size=200))
+    def test_no_key(self, text: bytes) -> None:
+        """What is no key is not quoted."""
+        with self.assertRaises(TLSConfigError) as caught:
+            pem.private_key(text, "key 'x.key'")
+        self.assertEqual(str(caught.exception), "key 'x.key' holds no usable PEM private key")
+
+    def test_encrypted_key(self) -> None:
+        """An encrypted key is refused; nobody is asked for a passphrase."""
+        text = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+        )
+        with self.assertRaises(TLSConfigError) as caught:
+            pem.private_key(text, "key 'x.key'")
+        self.assertEqual(
+            str(caught.exception), "key 'x.key' is encrypted: give one without a passphrase"
+        )
+
+    def test_mismatched_pair(self) -> None:
+        """Certificate and key of different pairs are refused by name."""
+        one, two = client_identity("one"), client_identity("two")
+        with self.assertRaises(TLSConfigError) as caught:
+            pem.present(
+                pem.new_context(SSL.TLS_SERVER_METHOD),
+                one.certificate_pem,
+                two.key_pem,
+                "certificate 'a.crt'",
+                "key 'b.key'",
+            )
+        self.assertIn("key 'b.key' does not belong to certificate 'a.crt'", str(caught.exception))
