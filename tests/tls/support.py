@@ -98,12 +98,16 @@ class Recorders(Factory):
     def buildProtocol(self, addr: IAddress | None) -> Any:
         recorder = self._kind()
         self.made.append(recorder)
+        recorder.made.addCallback(self._connected)
+        return recorder
+
+    def _connected(self, recorder: Recorder) -> Recorder:
         waiting, self._next = self._next, Deferred()
         waiting.callback(recorder)
         return recorder
 
     def next(self) -> Deferred[Any]:
-        """Fires with the next recorder that is made."""
+        """Fires with the next recorder that is connected."""
         return self._next
 
     def end(self) -> Deferred[list[Any]]:

@@ -1,0 +1,494 @@
+"""
+Tests for :mod:`twisted_exec.tls.transport`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import tempfile
+from typing import Any
+
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPullProducer, IPushProducer
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import MemoryReactorClock
+from twisted.protocols.basic import FileSender
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from zope.interface import implementer
+
+from tests.tls.support import LoopbackCase, Recorder, reactor
+from twisted_exec.tls import transport
+from twisted_exec.tls.endpoints import unix_client_endpoint
+
+
+def turns(count: int = 1) -> Deferred[None]:
+    """Fires after so many turns of the reactor."""
+    done: Deferred[None] = Deferred()
+
+    def turn(left: int) -> None:
+        if left:
+            reactor.callLater(0, turn, left - 1)
+        else:
+            done.callback(None)
+
+    turn(count)
+    return done
+
+
+def queued(end: Any) -> int:
+    """Bytes that a socket transport has taken and not sent."""
+    return int(len(end.dataBuffer) - end.offset + end._tempDataLen)
+
+
+@implementer(IPushProducer)
+class Producer:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def pauseProducing(self) -> None:
+        self.told.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.told.append("resume")
+
+    def stopProducing(self) -> None:
+        self.told.append("stop")
+
+
+class WriteTests(LoopbackCase):
+    """What ``write`` owes, on TCP: see :class:`UNIXWriteTests` for the same on UNIX sockets."""
+
+    async def both(self) -> tuple[Recorder, Recorder]:
+        """Two ends of a connection."""
+        return await self.pair(None, None)
+
+    async def test_at_once(self) -> None:
+        """A byte is with the kernel when ``write`` returns; no write event is asked for."""
+        for writer, reader in zip(await self.both(), reversed(await self.both()), strict=True):
+            del reader
+            writer.transport.write(b"x")
+            self.assertEqual(queued(writer.transport), 0)
+            self.assertNotIn(writer.transport, reactor.getWriters())
+
+    async def test_sequence_at_once(self) -> None:
+        """So is a sequence, in its order."""
+        server, client = await self.both()
+        client.transport.writeSequence([b"a", b"", b"b"])
+        self.assertEqual(queued(client.transport), 0)
+        self.assertEqual(await server.has(2), b"ab")
+
+    async def test_nothing(self) -> None:
+        """Writing nothing does nothing."""
+        _, client = await self.both()
+        client.transport.write(b"")
+        client.transport.writeSequence([])
+        self.assertNotIn(client.transport, reactor.getWriters())
+
+    async def test_text(self) -> None:
+        """Text is refused as by Twisted."""
+        _, client = await self.both()
+        with self.assertRaises(TypeError):
+            client.transport.write("text")
+
+    async def test_order(self) -> None:
+        """Whatever the kernel takes at once and whatever is queued arrives in order."""
+        server, client = await self.both()
+        server.transport.pauseProducing()
+        chunks = [bytes([index % 251]) * (1 + index * 997 % 70_000) for index in range(300)]
+        for chunk in chunks:
+            client.transport.write(chunk)
+        self.assertGreater(queued(client.transport), 0)
+        server.transport.resumeProducing()
+        whole = b"".join(chunks)
+        received = await server.has(len(whole))
+        self.assertTrue(received == whole)
+
+    async def test_large(self) -> None:
+        """One write larger than any buffer arrives whole."""
+        server, client = await self.both()
+        data = os.urandom(1 << 20) * 8
+        client.transport.write(data)
+        self.assertTrue(await server.has(len(data)) == data)
+
+    async def test_producer(self) -> None:
+        """A producer is paused when the queue is full, and resumed when it is sent."""
+        server, client = await self.both()
+        producer = Producer()
+        client.transport.registerProducer(producer, True)
+        client.transport.write(b"x")
+        self.assertEqual(producer.told, [])
+        server.transport.pauseProducing()
+        written = 0
+        while "pause" not in producer.told:
+            client.transport.write(b"x" * 65_536)
+            written += 65_536
+        self.assertGreater(queued(client.transport), 65_536)
+        server.transport.resumeProducing()
+        await server.has(1 + written)
+        while "resume" not in producer.told:
+            await turns()
+        self.assertEqual(queued(client.transport), 0)
+        client.transport.unregisterProducer()
+
+    async def test_pull_producer(self) -> None:
+        """A pull producer is asked again and again, as it must be."""
+        server, client = await self.both()
+
+        @implementer(IPullProducer)
+        class Pulled:
+            left = 20
+
+            def resumeProducing(self) -> None:
+                self.left -= 1
+                client.transport.write(b"x")
+                if not self.left:
+                    client.transport.unregisterProducer()
+
+            def stopProducing(self) -> None:
+                pass
+
+        client.transport.registerProducer(Pulled(), False)
+        self.assertEqual(await server.has(20), b"x" * 20)
+
+    async def test_file(self) -> None:
+        """Twisted's own file sender works."""
+        server, client = await self.both()
+        content = os.urandom(300_000)
+        with open(self.write("file", content), "rb") as stream:
+            await FileSender().beginFileTransfer(stream, client.transport)
+        self.assertTrue(await server.has(len(content)) == content)
+
+    async def test_lose_flushes(self) -> None:
+        """What was written before ``loseConnection`` arrives before the end."""
+        for size in (1, 5_000_000):
+            server, client = await self.both()
+            client.transport.write(b"x" * size)
+            client.transport.loseConnection()
+            self.assertIsInstance(await server.lost, ConnectionDone)
+            self.assertEqual(len(server.received), size)
+
+    async def test_half_close(self) -> None:
+        """What was written before ``loseWriteConnection`` arrives; the other way stays open."""
+        for size in (1, 5_000_000):
+            recorders = self.recorders(HalfCloser)
+            port = await self.listen(recorders, None)
+            accepted = recorders.next()
+            client = await self.connect(port, None, self.recorders(HalfCloser))
+            server = await accepted
+            client.transport.write(b"x" * size)
+            client.transport.loseWriteConnection()
+            await server.ended
+            self.assertEqual(len(server.received), size)
+            server.transport.write(b"reply")
+            await client.has(5)
+
+    async def test_after_abort(self) -> None:
+        """After ``abortConnection`` nothing is sent and nothing is raised."""
+        server, client = await self.both()
+        client.transport.abortConnection()
+        client.transport.write(b"x")
+        await client.lost
+        await server.lost
+        client.transport.write(b"x")
+        self.assertEqual(server.received, b"")
+
+    async def test_broken(self) -> None:
+        """
+        Writing to a broken connection calls nobody back: the end is told a turn later, once.
+        """
+        server, client = await self.both()
+        handle = server.transport.getHandle()
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.transport.pauseProducing()  # or it would see the reset by reading
+        server.transport.abortConnection()
+        await server.lost
+        for _ in range(3):
+            client.transport.write(b"x")
+            self.assertFalse(client.lost.called)
+        self.assertIsInstance(await client.lost, ConnectionLost)
+
+    async def test_write_in_data_received(self) -> None:
+        """Answering from inside ``dataReceived`` is in order, however long it goes on."""
+        recorders = self.recorders(Echo)
+        port = await self.listen(recorders, None)
+        client = await self.connect(port, None)
+        for _ in range(50):
+            client.transport.write(b"0123456789")
+        self.assertEqual(await client.has(500), b"0123456789" * 50)
+
+
+class Echo(Recorder):
+    """Sends back what it receives, byte by byte."""
+
+    def dataReceived(self, data: bytes) -> None:
+        for index in range(len(data)):
+            self.transport.write(data[index : index + 1])
+
+
+@implementer(IHalfCloseableProtocol)
+class HalfCloser(Recorder):
+    """Goes on when the other side has nothing more to say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: Deferred[None] = Deferred()
+
+    def readConnectionLost(self) -> None:
+        self.ended.callback(None)
+
+    def writeConnectionLost(self) -> None:
+        pass
+
+
+class UNIXWriteTests(WriteTests):
+    """The same on UNIX sockets, and what only they have."""
+
+    async def both(self) -> tuple[Recorder, Recorder]:
+        directory = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, directory)
+        path = os.path.join(directory, "sock")
+        recorders = self.recorders()
+        await self.listen(recorders, None, f"unix:{path}:lockfile=0")
+        accepted = recorders.next()
+        client: Any = await unix_client_endpoint(reactor, path).connect(self.recorders())
+        return await accepted, client
+
+    async def test_descriptors(self) -> None:
+        """A descriptor travels with the byte that was written after it."""
+        server, client = await self.both()
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, writing)
+        client.transport.sendFileDescriptor(writing)
+        client.transport.write(b"x")
+        self.assertEqual(await server.has(1), b"x")
+
+    async def test_kinds(self) -> None:
+        """Both ends are ours."""
+        server, client = await self.both()
+        self.assertIsInstance(server.transport, transport.UNIXServer)
+        self.assertIsInstance(client.transport, transport.UNIXClient)
+
+
+class SocketTests(LoopbackCase):
+    """How sockets are set up."""
+
+    async def test_options(self) -> None:
+        """Small writes are not held back, and a vanished peer is noticed."""
+        for end in await self.pair(None, None):
+            self.assertTrue(end.transport.getTcpNoDelay())
+            self.assertTrue(end.transport.getTcpKeepAlive())
+
+    async def test_kinds(self) -> None:
+        """Both ends are ours, below TLS as well."""
+        for tls in ((None, None), (self.server_tls(), self.client_tls())):
+            server, client = await self.pair(*tls)
+            self.assertIsInstance(transport.underlying(server.transport), transport.TCPServer)
+            self.assertIsInstance(transport.underlying(client.transport), transport.TCPClient)
+
+    async def test_start_tls(self) -> None:
+        """TLS that is started later is never bypassed."""
+        server, client = await self.pair(None, None)
+        server.transport.startTLS(self.server_tls())
+        client.transport.startTLS(self.client_tls())
+        client.transport.write(b"secret")
+        self.assertEqual(await server.has(6), b"secret")
+
+    def test_other_reactors(self) -> None:
+        """A reactor without sockets is left as it is."""
+        memory = MemoryReactorClock()
+        self.assertIs(transport.connecting_at_once(memory), memory)
+
+
+class StreamTLSTests(LoopbackCase):
+    """Tests for :class:`StreamTLS`."""
+
+    async def test_whole(self) -> None:
+        """Megabytes pass unchanged both ways at once."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        data = os.urandom(3_000_001)
+        client.transport.write(data)
+        server.transport.write(data[::-1])
+        self.assertTrue(await server.has(len(data)) == data)
+        self.assertTrue(await client.has(len(data)) == data[::-1])
+
+    async def test_sizes(self) -> None:
+        """Writes around the size of a record are not torn or doubled."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        sent = b""
+        for size in (1, 16_383, 16_384, 16_385, 32_768, 65_536, 65_537, 2):
+            chunk = os.urandom(size)
+            client.transport.write(chunk)
+            sent += chunk
+        self.assertTrue(await server.has(len(sent)) == sent)
+
+    async def test_at_once(self) -> None:
+        """A byte leaves for the kernel when it is written: nothing is aggregated."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"warm")
+        await server.has(4)
+        client.transport.write(b"x")
+        plain = transport.underlying(client.transport)
+        self.assertEqual(queued(plain), 0)
+        self.assertNotIn(plain, reactor.getWriters())
+
+    async def test_one_delivery(self) -> None:
+        """The records of one read are delivered together."""
+        deliveries: list[int] = []
+
+        class Counter(Recorder):
+            def dataReceived(self, data: bytes) -> None:
+                deliveries.append(len(data))
+                super().dataReceived(data)
+
+        recorders = self.recorders(Counter)
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        client = await self.connect(port, self.client_tls())
+        server = await accepted
+        client.transport.write(b"x")
+        await server.has(1)
+        client.transport.write(b"x" * 60_000)
+        await server.has(60_001)
+        self.assertLess(len(deliveries), 1 + 4)
+
+    async def test_early(self) -> None:
+        """What a server writes before the handshake is sent after it."""
+
+        class Early(Recorder):
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                self.transport.write(b"early" * 10_000)
+
+        port = await self.listen(self.recorders(Early), self.server_tls())
+        client = await self.connect(port, self.client_tls())
+        self.assertEqual(await client.has(50_000), b"early" * 10_000)
+
+    async def test_producer(self) -> None:
+        """A producer above TLS is paused and resumed by the socket's queue."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        producer = Producer()
+        client.transport.registerProducer(producer, True)
+        server.transport.pauseProducing()
+        written = 0
+        while "pause" not in producer.told:
+            client.transport.write(b"x" * 65_536)
+            written += 65_536
+        server.transport.resumeProducing()
+        await server.has(written)
+        while "resume" not in producer.told:
+            await turns()
+        client.transport.unregisterProducer()
+
+    async def test_lose_flushes(self) -> None:
+        """``loseConnection`` ends cleanly after the last byte."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"x" * 2_000_000)
+        client.transport.loseConnection()
+        self.assertIsInstance(await server.lost, ConnectionDone)
+        self.assertEqual(len(server.received), 2_000_000)
+        self.assertIsInstance(await client.lost, ConnectionDone)
+
+    async def test_tail_before_the_end(self) -> None:
+        """Bytes that came together with the end are delivered before it."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        server.transport.pauseProducing()
+        client.transport.write(b"tail")
+        client.transport.loseConnection()
+        await turns(5)
+        server.transport.resumeProducing()
+        await server.lost
+        self.assertEqual(server.received, b"tail")
+
+    async def test_truncated(self) -> None:
+        """A peer that goes without saying so is told from one that ended cleanly."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"x")
+        await server.has(1)
+        transport.underlying(client.transport).loseConnection()  # type: ignore[attr-defined]
+        self.assertIsInstance(await server.lost, ConnectionLost)
+
+    async def test_garbage(self) -> None:
+        """Garbage in the middle ends the connection; what came before was delivered."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"good")
+        transport.underlying(client.transport).write(b"garbage" * 10)  # type: ignore[attr-defined]
+        await server.lost
+        self.assertEqual(server.received, b"good")
+
+    async def test_abort_in_data_received(self) -> None:
+        """A protocol that aborts hears nothing more."""
+
+        class Aborter(Recorder):
+            def dataReceived(self, data: bytes) -> None:
+                super().dataReceived(data)
+                self.transport.abortConnection()
+                self.transport.write(b"ignored")
+
+        recorders = self.recorders(Aborter)
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        client = await self.connect(port, self.client_tls())
+        server = await accepted
+        client.transport.write(b"x")
+        await server.lost
+        await client.lost
+        self.assertEqual((server.received, client.received), (b"x", b""))
+
+    async def test_end_after_the_end(self) -> None:
+        """Ending a connection that is over does nothing."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.abortConnection()
+        await client.lost
+        await server.lost
+        client.transport.abortConnection()
+        client.transport.loseConnection()
+        client.transport.write(b"x" * 100_000)
+
+
+class CanaryTests(LoopbackCase):
+    """The parts of Twisted that this module stands on are still there."""
+
+    def test_hooks(self) -> None:
+        """A Twisted that renames one of these needs this module to change."""
+        for owner, names in {
+            tcp.Connector: ["_makeTransport"],
+            unix.Connector: ["_makeTransport"],
+            tcp.Port: ["transport"],
+            tcp.Client: ["createInternetSocket"],
+            tcp.Connection: ["dataBuffer", "_writeDisconnecting", "_writeDisconnected"],
+            TLSMemoryBIOProtocol: [
+                "_checkHandshakeStatus",
+                "_flushReceiveBIO",
+                "_flushSendBIO",
+                "_shutdownTLS",
+                "_tlsShutdownFinished",
+                "_write",
+                "_lostTLSConnection",
+                "_handshakeDone",
+                "_aborted",
+            ],
+        }.items():
+            for name in names:
+                self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
+
+    async def test_instance_attributes(self) -> None:
+        """As are these, on real connections."""
+        server, client = await self.pair(None, None)
+        for end in (server, client):
+            for name in ("_tempDataBuffer", "_tempDataLen", "_aborting", "TLS", "producer"):
+                self.assertTrue(hasattr(end.transport, name), name)
+
+    def test_default_transports(self) -> None:
+        """Twisted still makes server transports from ``Port.transport``."""
+        self.assertIs(tcp.Port.transport, tcp.Server)
+        self.assertIs(unix.Port.transport, unix.Server)
+        port = tcp.Port(0, Factory(), reactor=MemoryReactorClock())
+        transport.accept_at_once(port)
+        self.assertIs(port.transport, transport.TCPServer)

@@ -1,0 +1,189 @@
+"""
+Tests for :mod:`twisted_exec.tls.unix`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from typing import Any
+from unittest import mock
+
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tls.support import LoopbackCase, reactor
+from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.unix import peer_uid, private_directory, runtime_directory
+
+
+class PeerUIDTests(LoopbackCase):
+    """Tests for :func:`peer_uid`."""
+
+    async def test_uid(self) -> None:
+        """The kernel's word on who connected, with and without TLS."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, directory)
+        for name, server, client in (
+            ("plain", None, None),
+            ("tls", self.server_tls(), self.client_tls()),
+        ):
+            path = os.path.join(directory, name)
+            recorders = self.recorders()
+            await self.listen(recorders, server, f"unix:{path}:lockfile=0")
+            accepted = recorders.next()
+            await unix_client_endpoint(reactor, path, client).connect(self.recorders())
+            self.assertEqual(peer_uid((await accepted).transport), os.getuid())
+
+    async def test_tcp(self) -> None:
+        """TCP does not know, and says so."""
+        server, _ = await self.pair(None, None)
+        for transport in (server.transport, StringTransport()):
+            with self.assertRaises(TLSConfigError):
+                peer_uid(transport)
+
+
+class PrivateDirectoryTests(SynchronousTestCase):
+    """Tests for :func:`private_directory`."""
+
+    def setUp(self) -> None:
+        self.root = os.path.abspath(self.mktemp())
+        os.makedirs(self.root, 0o700)
+        self.path = os.path.join(self.root, "state")
+
+    def refusal(self) -> str:
+        with self.assertRaises(TLSConfigError) as caught:
+            private_directory(self.path)
+        return str(caught.exception)
+
+    def test_made(self) -> None:
+        """A missing directory is made, for us alone; a second time it is found."""
+        before = os.umask(0)
+        try:
+            private_directory(self.path)
+        finally:
+            os.umask(before)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o700)
+        self.assertEqual(private_directory(self.path), self.path)
+
+    def test_parents(self) -> None:
+        """Missing parents are made."""
+        private_directory(os.path.join(self.path, "a", "b"))
+
+    def test_link(self) -> None:
+        """A symbolic link is refused, whatever it points to."""
+        os.mkdir(os.path.join(self.root, "real"), 0o700)
+        os.symlink("real", self.path)
+        self.assertIn("symbolic link", self.refusal())
+
+    def test_dangling_link(self) -> None:
+        """So is one that points nowhere."""
+        os.symlink("nowhere", self.path)
+        self.assertIn("symbolic link", self.refusal())
+
+    def test_file(self) -> None:
+        """A file is no directory."""
+        with open(self.path, "w"):
+            pass
+        self.assertIn("is not a directory", self.refusal())
+
+    def test_open_and_used(self) -> None:
+        """A directory that others could have put things into is refused."""
+        os.mkdir(self.path)
+        os.chmod(self.path, 0o755)
+        with open(os.path.join(self.path, "planted"), "w"):
+            pass
+        self.assertIn("is open to others (mode 755)", self.refusal())
+
+    def test_open_and_empty(self) -> None:
+        """An empty one is closed."""
+        os.mkdir(self.path)
+        os.chmod(self.path, 0o777)
+        private_directory(self.path)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o700)
+
+    def test_another_user(self) -> None:
+        """A directory of another user is refused, even when it is private."""
+        os.mkdir(self.path, 0o700)
+        with mock.patch("os.geteuid", lambda: os.getuid() + 1):
+            self.assertIn(f"belongs to user id {os.getuid()}", self.refusal())
+
+    def test_cannot_be_made(self) -> None:
+        """What the system refuses is one line."""
+        self.path = "/proc/nowhere/state"
+        self.assertIn("cannot use directory '/proc/nowhere/state'", self.refusal())
+
+
+class RuntimeDirectoryTests(SynchronousTestCase):
+    """Tests for :func:`runtime_directory`."""
+
+    def setUp(self) -> None:
+        self.home = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.home)
+
+    def directory(self, home: str, key: str = "") -> str:
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": home}):
+            made = runtime_directory(key)
+        self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        self.assertEqual(stat.S_IMODE(os.stat(made).st_mode), 0o700)
+        return made
+
+    def test_xdg(self) -> None:
+        """``$XDG_RUNTIME_DIR`` is used when it is private."""
+        self.assertEqual(os.path.dirname(self.directory(self.home)), self.home)
+
+    def test_xdg_is_not_private(self) -> None:
+        """A runtime directory that others can enter is not used."""
+        os.chmod(self.home, 0o755)
+        self.assertNotEqual(os.path.dirname(self.directory(self.home)), self.home)
+
+    def test_xdg_is_too_long(self) -> None:
+        """A long runtime directory is not used."""
+        long = os.path.join(self.home, "x" * 60)
+        os.mkdir(long, 0o700)
+        self.assertNotEqual(os.path.dirname(self.directory(long)), long)
+
+    def test_odd_values(self) -> None:
+        """Relative, missing and empty ones are not used."""
+        for odd in ("", "relative", "/nowhere", "\udcff"):
+            self.directory(odd)
+
+    def test_room(self) -> None:
+        """A socket with a name of 47 bytes can be bound in it."""
+        path = os.path.join(self.directory(self.home, "/some/state"), "s" * 47)
+        with socket.socket(socket.AF_UNIX) as plug:
+            plug.bind(path)
+
+    def test_new_each_time(self) -> None:
+        """Without a key each is new."""
+        self.assertNotEqual(self.directory(self.home), self.directory(self.home))
+
+    def test_found_again(self) -> None:
+        """The same key finds the same one, another key another."""
+        one, again, other = (
+            self.directory(self.home, key) for key in ("/a/state", "/a/./state", "/b/state")
+        )
+        self.assertEqual(one, again)
+        self.assertNotEqual(one, other)
+
+    def test_squatted(self) -> None:
+        """One that somebody else made before us is left alone, and another place found."""
+        first = self.directory(self.home, "/a/state")
+        os.rmdir(first)
+        os.symlink("/nowhere", first)
+        self.addCleanup(os.unlink, first)
+        self.assertNotEqual(self.directory(self.home, "/a/state"), first)
+
+    def test_nowhere(self) -> None:
+        """No place at all is one line that says what to do."""
+
+        def refuse(*args: Any, **more: Any) -> str:
+            raise PermissionError(13, "no")
+
+        with mock.patch("tempfile.mkdtemp", refuse), self.assertRaises(TLSConfigError) as caught:
+            runtime_directory()
+        self.assertIn("set XDG_RUNTIME_DIR", str(caught.exception))
