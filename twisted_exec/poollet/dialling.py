@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
 from twisted_exec.iri.target import TargetError, check_socket
+from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
@@ -69,7 +70,7 @@ class Dialler:
         self._connect_seconds = connect_seconds
         self._ca: Reloading[bytes] | None = None
         if runtime_ca:
-            self._ca = Reloading([runtime_ca], lambda content: content, reactor)
+            self._ca = Reloading([runtime_ca], _checked, reactor)
 
     def load(self) -> None:
         """
@@ -155,6 +156,11 @@ class Dialler:
             self._reactor, host, port, tls, timeout_seconds=self._connect_seconds
         )
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
+
+
+def _checked(ca_pem: bytes) -> bytes:
+    pem.certificates(ca_pem, "the CA of the machine runtime")
+    return ca_pem
 
 
 def _host_header(host: str, port: int) -> bytes:

@@ -1,0 +1,194 @@
+"""Tests for :mod:`twisted_exec.kube.connection`: a client and a TLS server on loopback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.trial.unittest import TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.connection import auth_headers, host_and_port, host_header, tls
+from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, Material
+from twisted_exec.tls.authority import Authority, Issued
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.peer import peer_certificate
+from twisted_exec.tls.server import ServerTLS
+
+reactor: Any = _reactor
+
+MACHINES = kinds.MACHINES.resource
+SERVING, USERS = Authority.create("serving"), Authority.create("users")
+SERVER = SERVING.issue_server(["127.0.0.1", "api.internal"])
+
+
+class WhoAmI(Resource):
+    """Answers with the name of the client's certificate."""
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channels: set[Any] = set()
+
+    def render(self, request: Request) -> bytes:
+        self.channels.add(request.channel)
+        peer = peer_certificate(request.channel.transport)
+        return json.dumps({"user": peer.common_name if peer else ""}).encode()
+
+
+class Plain(Protocol):
+    """Answers whatever comes in clear text."""
+
+    def dataReceived(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        self.transport.loseConnection()
+
+
+class TLSTests(TestCase):
+    """Who the server must be, and who we are to it."""
+
+    timeout = 20
+
+    async def setUp(self) -> None:
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+        self.server = WhoAmI()
+        server = ServerTLS(
+            self.write("tls.crt", SERVER.certificate_pem),
+            self.write("tls.key", SERVER.key_pem),
+            client_cas=[self.write("users.crt", USERS.certificate_pem)],
+            clock=reactor,
+        )
+        endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", server)
+        self.port = await endpoint.listen(Site(self.server))
+        self.clients: list[KubeClient] = []
+
+    async def tearDown(self) -> None:
+        for client in self.clients:
+            await client.close()
+        await maybeDeferred(self.port.stopListening)
+        for channel in self.server.channels:
+            if channel.transport is not None:
+                channel.transport.abortConnection()
+
+    def write(self, name: str, content: bytes) -> str:
+        path = self.directory / name
+        path.write_bytes(content)
+        return str(path)
+
+    def config(self, **more: Any) -> ClientConfig:
+        given = {"ca": Material(data=SERVING.certificate_pem), **more}
+        return ClientConfig(f"https://127.0.0.1:{self.port.getHost().port}", **given)
+
+    def client(self, **more: Any) -> KubeClient:
+        client = KubeClient(self.config(**more), reactor)
+        self.clients.append(client)
+        return client
+
+    async def user(self, client: KubeClient) -> str:
+        return str((await client.get(MACHINES, "vm"))["user"])
+
+    async def refusal(self, client: KubeClient) -> str:
+        with self.assertRaises(APIError) as caught:
+            await client.get(MACHINES, "vm")
+        self.assertEqual(caught.exception.code, 502)
+        self.assertNotIn("\n", caught.exception.message)
+        return caught.exception.message
+
+    async def test_verified(self) -> None:
+        """A server that the CA vouches for is used."""
+        self.assertEqual(await self.user(self.client()), "")
+
+    async def test_stranger(self) -> None:
+        """Another CA's server is not, unless nothing is verified."""
+        other = Authority.create("other").certificate_pem
+        message = await self.refusal(self.client(ca=Material(data=other)))
+        self.assertIn("cannot reach the API server", message)
+        client = self.client(ca=Material(), insecure_skip_tls_verify=True)
+        self.assertEqual(await self.user(client), "")
+
+    async def test_server_name(self) -> None:
+        """The certificate must name the server, by tls-server-name if that is given."""
+        await self.user(self.client(tls_server_name="api.internal"))
+        await self.refusal(self.client(tls_server_name="api.other"))
+
+    async def test_certificate(self) -> None:
+        """We are whom our certificate names."""
+        jane = USERS.issue_client("jane")
+        client = self.client(
+            certificate=Material(data=jane.certificate_pem), key=Material(data=jane.key_pem)
+        )
+        self.assertEqual(await self.user(client), "jane")
+
+    async def test_renewed_certificate(self) -> None:
+        """A certificate that is replaced is used by the next request."""
+        certificate = Material(path=str(self.directory / "me.crt"))
+        key = Material(path=str(self.directory / "me.key"))
+        self.store(USERS.issue_client("jane"))
+        client = self.client(certificate=certificate, key=key)
+        self.assertEqual(await self.user(client), "jane")
+        self.assertEqual(await self.user(client), "jane")
+        self.assertEqual(len(self.server.channels), 1)
+        self.store(USERS.issue_client("joe"))
+        self.assertEqual(await self.user(client), "joe")
+
+    def store(self, issued: Issued) -> None:
+        self.write("me.crt", issued.certificate_pem)
+        self.write("me.key", issued.key_pem)
+
+    async def test_unreadable(self) -> None:
+        """Files that are gone or no PEM are told in one line; nothing is sent."""
+        message = await self.refusal(self.client(ca=Material(path="/nonexistent/ca.crt")))
+        self.assertIn("/nonexistent/ca.crt: No such file or directory", message)
+        await self.refusal(self.client(ca=Material(data=b"nonsense")))
+        jane, joe = USERS.issue_client("jane"), USERS.issue_client("joe")
+        await self.refusal(
+            self.client(
+                certificate=Material(data=jane.certificate_pem), key=Material(data=joe.key_pem)
+            )
+        )
+        self.assertEqual(self.server.channels, set())
+
+    async def test_plain_server(self) -> None:
+        """A server that does not speak TLS is told as that."""
+        endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1")
+        port = await endpoint.listen(Factory.forProtocol(Plain))
+        self.addCleanup(port.stopListening)
+        client = KubeClient(ClientConfig(f"https://127.0.0.1:{port.getHost().port}"), reactor)
+        self.clients.append(client)
+        self.assertIn("TLS", await self.refusal(client))
+
+
+class PartsTests(TestCase):
+    """What a URL says."""
+
+    def test_addresses(self) -> None:
+        """Ports have defaults; IPv6 addresses lose their brackets, and keep them in Host."""
+        for server, address, host in (
+            ("https://api", ("api", 443), b"api"),
+            ("http://127.0.0.1", ("127.0.0.1", 80), b"127.0.0.1"),
+            ("https://[::1]:6443/prefix", ("::1", 6443), b"[::1]:6443"),
+        ):
+            config = ClientConfig(server)
+            self.assertEqual((host_and_port(config), host_header(config)), (address, host))
+
+    def test_bad_pem(self) -> None:
+        """A certificate that is none names the kubeconfig."""
+        config = ClientConfig("https://api", ca=Material(data=b"nonsense"), source="FILE")
+        with self.assertRaises(KubeConfigError) as caught:
+            tls(config)
+        self.assertTrue(str(caught.exception).startswith("FILE: "), str(caught.exception))
+
+    def test_no_credentials(self) -> None:
+        """Without token and password there is no header."""
+        self.assertEqual(auth_headers(ClientConfig("https://api")), [])

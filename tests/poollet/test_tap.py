@@ -1,0 +1,119 @@
+"""Tests for :mod:`twisted_exec.poollet.tap`."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.poollet.tap import Options, Program, makeService, settings
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]
+contexts: [{name: x, context: {cluster: c}}]
+current-context: x
+"""
+
+
+class TapTests(SynchronousTestCase):
+    """The command line."""
+
+    def setUp(self) -> None:
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        (directory / "config").write_text(KUBECONFIG)
+        self.directory = directory
+        self.least = [
+            f"--kubeconfig={directory / 'config'}",
+            "--machine-pool-name=pool-a",
+            "--machine-runtime-endpoint=unix:///run/x.sock",
+            "--tls-cert-file=tls.crt",
+            "--tls-private-key-file=tls.key",
+        ]
+
+    def options(self, *more: str) -> Options:
+        options = Options()
+        options.parseOptions([*self.least, *more])
+        return options
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command line is refused with: one line and exit code 1."""
+        self.patch(__import__("sys"), "stdout", io.StringIO())
+        with self.assertRaises(SystemExit) as caught:
+            options = Options()
+            options.parseOptions(list(arguments))
+            makeService(options)
+        message = str(caught.exception.code)
+        self.assertTrue(message.startswith("exec-poollet: "), message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_defaults(self) -> None:
+        """What need not be given has a sensible value; paths become absolute."""
+        told = settings(self.options())
+        self.assertEqual((told.pool, told.provider_id), ("pool-a", "twisted-exec://pool-a"))
+        self.assertEqual((told.listen, told.drain_seconds), ("tcp:20250", 5.0))
+        self.assertEqual(told.certificate, os.path.abspath("tls.crt"))
+        self.assertEqual((told.client_ca, told.requestheader_ca, told.runtime_ca), ("", "", ""))
+        self.assertEqual(list(told.addresses), [])
+
+    def test_everything(self) -> None:
+        """Lists are given with commas or by repeating."""
+        told = settings(
+            self.options(
+                "--provider-id=x://y",
+                "--listen=tcp:0:interface=127.0.0.1",
+                "--client-ca-file=/ca",
+                "--requestheader-client-ca-file=/rca",
+                "--requestheader-allowed-names=a, b",
+                "--addresses=InternalIP=10.0.0.1,Hostname=h",
+                "--addresses=ExternalDNS=d",
+                "--pool-proxy-suffices=one",
+                "--pool-proxy-suffices=two",
+                "--runtime-ca-file=/runtime",
+                "--drain-seconds=0.5",
+            )
+        )
+        self.assertEqual(list(told.requestheader_names), ["a", "b"])
+        self.assertEqual(
+            list(told.addresses),
+            [("InternalIP", "10.0.0.1"), ("Hostname", "h"), ("ExternalDNS", "d")],
+        )
+        self.assertEqual(list(told.pool_proxy_suffices), ["one", "two"])
+        self.assertEqual((told.runtime_ca, told.drain_seconds), ("/runtime", 0.5))
+
+    def test_service(self) -> None:
+        """Nothing is opened by making the service: the certificates need not even exist."""
+        service: Any = makeService(self.options("--audit-log=/nonexistent/audit.log"))
+        self.assertTrue(IService.providedBy(service))
+        self.assertIsInstance(service, Program)
+        self.assertIsNone(service.poollet.address)
+
+    def test_missing(self) -> None:
+        """Each option that is needed is asked for by name."""
+        for number in range(1, len(self.least)):
+            name = self.least[number].partition("=")[0]
+            given = self.least[:number] + self.least[number + 1 :]
+            self.assertIn(f"{name} is missing", self.refusal(*given))
+
+    def test_senseless(self) -> None:
+        """What cannot be meant is refused with what could."""
+        for argument, told in (
+            ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
+            ("--addresses=IP=10.0.0.1", "Hostname"),
+            ("--drain-seconds=soon", "type"),
+            ("--drain-seconds=-1", "between 0 and 3600"),
+            ("--requestheader-client-ca-file=/ca", "go together"),
+            ("--requestheader-allowed-names=a", "go together"),
+            ("--machine-runtime-ca-file=/ca", "go together"),
+            ("--machine-runtime-endpoint=unix:relative", "must be absolute"),
+            ("--machine-runtime-endpoint=dns:///host:1", "mutual TLS"),
+            ("--kubeconfig=/nonexistent/config", "/nonexistent/config: No such file"),
+            ("--context=other", 'no context "other"'),
+            ("--no-such-option", "no-such-option"),
+        ):
+            self.assertIn(told, self.refusal(*self.least, argument), argument)
