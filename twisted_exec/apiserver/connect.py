@@ -52,14 +52,14 @@ class Backend:
 
     :param credentials: the forwarding certificate, and the CA of poollets.
     :param address_types: which types of addresses to try, in order.
-    :param connect_seconds: for each address, TLS included.
+    :param seconds: to connect to each address, TLS included, and then for the answer.
     :param pools_named: whether a poollet's certificate must name its pool;
         poollets of foreign make have certificates for an address only.
     """
 
     credentials: ClientCredentials
     address_types: Sequence[str] = ADDRESS_TYPES
-    connect_seconds: float = 5.0
+    seconds: float = 5.0
     pools_named: bool = True
 
 
@@ -164,7 +164,7 @@ class MachineLocator:
         except TLSConfigError:
             return None  # not a name that a certificate could have
         return client_endpoint(
-            self._reactor, host, port, tls, timeout_seconds=self._backend.connect_seconds
+            self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
         )
 
 
@@ -192,8 +192,7 @@ def no_address(pool: Object, types: Sequence[str]) -> ServiceUnavailable:
     told = ", ".join(f"{item['type']}={item['address']}" for item in known) or "none"
     return ServiceUnavailable(
         f'machine pool "{pool["metadata"]["name"]}" has no usable address of the preferred types '
-        f"{', '.join(types)}; known addresses: {told}",
-        retry_after_seconds=5,
+        f"{', '.join(types)}; known addresses: {told}"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
@@ -37,6 +37,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.sessions import Sessions
 
 RECHECK_SECONDS = 10.0
+SOON_SECONDS = 0.1
 
 
 class ObjectEndings(Service):
@@ -134,6 +135,8 @@ class Revocation(Service):
         self._loop = LoopingCall(self.recheck)
         self._loop.clock = clock
         self._recheck_seconds = recheck_seconds
+        self._clock = clock
+        self._sooner: IDelayedCall | None = None
 
     def startService(self) -> None:
         """Begin to ask."""
@@ -145,6 +148,19 @@ class Revocation(Service):
         super().stopService()
         if self._loop.running:
             self._loop.stop()
+        if self._sooner is not None:
+            self._sooner.cancel()
+            self._sooner = None
+
+    def soon(self) -> None:
+        """The rules have changed: do not wait for the next round."""
+        if self.running and self._sooner is None:
+            # After a moment, so that a burst of changes is one look.
+            self._sooner = self._clock.callLater(SOON_SECONDS, self._now)
+
+    def _now(self) -> None:
+        self._sooner = None
+        self.recheck()
 
     def opened(self, request: APIRequest, session: str, allowed: Attributes) -> None:
         """A session may be opened, by this right."""

@@ -24,23 +24,13 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.assembly import assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
-from twisted_exec.apiserver.connect import Backend, MachineLocator
-from twisted_exec.apiserver.endings import ObjectEndings, Revocation
-from twisted_exec.apiserver.fence import Fence
-from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.connect import Backend
+from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.interfaces import IAPIServer
-from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
-from twisted_exec.apiserver.registry import Registry
-from twisted_exec.apiserver.rest import REST
-from twisted_exec.apiserver.reviews import Reviews
-from twisted_exec.apiserver.rules import Escalation, StoredRules
-from twisted_exec.apiserver.site import APIDispatcher, Documents, console_routes
-from twisted_exec.apiserver.verbs import Verbs
-from twisted_exec.apiserver.watch import Watches
 from twisted_exec.auth.interfaces import IAuthenticator
-from twisted_exec.auth.rbac import BOOTSTRAP, RBACAuthorizer
+from twisted_exec.auth.rbac import BOOTSTRAP
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     ITokenAuthenticator,
@@ -48,15 +38,10 @@ from twisted_exec.auth.tokens import (
 )
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
-from twisted_exec.observe.audit import Trail
-from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
-from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.routes import Routes
-from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Site
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import server_endpoint
@@ -153,58 +138,28 @@ class APIServer(Service):
             key=settings.poollet_key,
             clock=reactor,
         )
-        self._assemble(metrics or new_registry())
-        self._started: list[IService] = []
-        self._port: IListeningPort | None = None
-        self._starting: Deferred[None] = defer.succeed(None)
-        self._outcome: object = None
-        self._waiting: list[Deferred[None]] = []
-
-    def _assemble(self, metrics: CollectorRegistry) -> None:
-        reactor, storage, settings = self._reactor, self._storage, self._settings
-        registry, fence, routes = Registry(kinds.ALL), Fence(IRONCORE), Routes()
-        rules = StoredRules(storage)
-        authorizer = RBACAuthorizer(rules)
-        gate = Gate(self._credentials.authenticator(), authorizer)
-        self.sessions = Sessions(Trail(self._audit, "apiserver", reactor), SessionMetrics(metrics))
-        revocation = Revocation(gate, self.sessions, reactor)
-        rules.changed = lambda: self._reactor.callLater(0, revocation.recheck)
-        self._bare_verbs = Verbs(storage, [], reactor)
-        verbs = Verbs(storage, [fence, NamespaceGuard(), Escalation(authorizer, storage)], reactor)
-        self._watches = Watches(storage, reactor)
-        rest = REST(verbs, self._watches, gate, fence, Limits(), reactor)
-        for kind in registry.kinds:
-            if kind.stored:
-                rest.add_to(routes, kind)
-        Reviews(gate, authorizer, self._credentials.tokens).add_to(routes)
-        Documents(registry, gate, metrics).add_to(routes)
         backend = Backend(
             self._forwarding,
             settings.address_types,
             settings.poollet_seconds,
             settings.pools_named,
         )
-        locator = MachineLocator(
-            gate, fence, storage, IRONCORE, backend, reactor, revocation.opened
+        self._parts = assemble(
+            storage,
+            self._credentials.authenticator(),
+            self._credentials.tokens,
+            backend,
+            audit,
+            metrics or new_registry(),
+            reactor,
         )
-        proxy = Proxy(
-            locator,
-            hop="apiserver",
-            sessions=self.sessions,
-            clock=reactor,
-            connect_seconds=settings.poollet_seconds,
-            answer_seconds=settings.poollet_seconds,
-        )
-        health = Health(reactor)
-        health.add("storage", storage.probe)
-        self._site = Site(APIDispatcher(routes, console_routes(proxy), gate, health), reactor)
+        self._site = Site(self._parts.dispatcher, reactor)
         self._site.requestFactory = APIRequest
-        self._followers = [
-            rules,
-            NamespaceLifecycle(storage, registry, reactor),
-            ObjectEndings(storage, self.sessions),
-            revocation,
-        ]
+        self._started: list[IService] = []
+        self._port: IListeningPort | None = None
+        self._starting: Deferred[None] = defer.succeed(None)
+        self._outcome: object = None
+        self._waiting: list[Deferred[None]] = []
 
     def when_ready(self) -> Deferred[None]:
         """As :meth:`IAPIServer.when_ready`."""
@@ -236,8 +191,8 @@ class APIServer(Service):
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
-        await bootstrap(self._storage, self._bare_verbs, BOOTSTRAP)
-        for follower in self._followers:
+        await bootstrap(self._storage, self._parts.verbs, BOOTSTRAP)
+        for follower in self._parts.followers:
             self._begin(follower)
         self._port = await endpoint.listen(self._site)
         self.address = self._port.getHost()
@@ -273,18 +228,18 @@ class APIServer(Service):
         if self._port is not None:
             port, self._port = self._port, None
             await defer.maybeDeferred(port.stopListening)
-        self._watches.end_all()
+        self._parts.watches.end_all()
         self._site.drain()
         await self._let_sessions_go_on()
         ending = Ending(SHUTTING_DOWN, "the API server is shutting down")
-        await self.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
+        await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         self.address, self.url = None, ""
 
     async def _let_sessions_go_on(self) -> None:
         until = self._reactor.seconds() + self._settings.drain_seconds
-        while len(self.sessions) and self._reactor.seconds() < until:
+        while len(self._parts.sessions) and self._reactor.seconds() < until:
             await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
 
 

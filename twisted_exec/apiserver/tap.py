@@ -76,18 +76,19 @@ class Options(ProgramOptions):
         [
             "preferred-address-types",
             None,
-            ",".join(ADDRESS_TYPES),
-            "Types of pools' addresses, in the order in which they are tried.",
+            # Defaults are not coerced.
+            ADDRESS_TYPES,
+            "Types of pools' addresses, joined by commas, in the order in which they are tried.",
             _address_types,
         ],
         [
             "machinepoollet-timeout",
             None,
-            "5",
+            5.0,
             "Seconds to connect to each address of a poollet, and for its answer.",
             _seconds,
         ],
-        ["drain-seconds", None, "5", "How long sessions may go on when stopping.", _seconds],
+        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", _seconds],
         ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
     ]
     optFlags = [

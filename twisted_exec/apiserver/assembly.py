@@ -1,0 +1,112 @@
+"""
+The parts of an API server, joined; nothing here listens or opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import Service
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.apiserver.connect import Backend, MachineLocator
+from twisted_exec.apiserver.endings import ObjectEndings, Revocation
+from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.filters import Gate, Limits
+from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.rest import REST
+from twisted_exec.apiserver.reviews import Reviews
+from twisted_exec.apiserver.rules import Escalation, StoredRules
+from twisted_exec.apiserver.site import APIDispatcher, Documents, console_routes
+from twisted_exec.apiserver.verbs import Verbs
+from twisted_exec.apiserver.watch import Watches
+from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.rbac import RBACAuthorizer
+from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.sessions import Sessions
+
+
+@dataclass(frozen=True)
+class Parts:
+    """
+    :param dispatcher: answers requests; they must be :class:`APIRequest`.
+    :param followers: services that follow the store; to be started after it.
+    :param verbs: without admissions, for what the server does itself.
+    """
+
+    dispatcher: APIDispatcher
+    followers: Sequence[Service]
+    verbs: Verbs
+    watches: Watches
+    sessions: Sessions
+
+
+def assemble(
+    storage: IStorage,
+    authenticator: IAuthenticator,
+    tokens: ITokenAuthenticator,
+    backend: Backend,
+    audit: IAuditSink,
+    metrics: CollectorRegistry,
+    reactor: Any,
+    *,
+    limits: Limits | None = None,
+) -> Parts:
+    """
+    Join the parts.
+
+    :param tokens: for TokenReview.
+    :param reactor: its clock counts from the epoch.
+    """
+    registry, fence = Registry(kinds.ALL), Fence(IRONCORE)
+    rules = StoredRules(storage)
+    authorizer = RBACAuthorizer(rules)
+    gate = Gate(authenticator, authorizer)
+    sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
+    revocation = Revocation(gate, sessions, reactor)
+    rules.changed = revocation.soon
+    admissions = [fence, NamespaceGuard(), Escalation(authorizer, storage)]
+    watches = Watches(storage, reactor)
+    routes = Routes()
+    rest = REST(
+        Verbs(storage, admissions, reactor), watches, gate, fence, limits or Limits(), reactor
+    )
+    for kind in registry.kinds:
+        if kind.stored:
+            rest.add_to(routes, kind)
+    Reviews(gate, authorizer, tokens).add_to(routes)
+    Documents(registry, gate, metrics).add_to(routes)
+    proxy = Proxy(
+        MachineLocator(gate, fence, storage, IRONCORE, backend, reactor, revocation.opened),
+        hop="apiserver",
+        sessions=sessions,
+        clock=reactor,
+        connect_seconds=backend.seconds,
+        answer_seconds=backend.seconds,
+    )
+    health = Health(reactor)
+    health.add("storage", storage.probe)
+    return Parts(
+        dispatcher=APIDispatcher(routes, console_routes(proxy), gate, health),
+        followers=[
+            rules,
+            NamespaceLifecycle(storage, registry, reactor),
+            ObjectEndings(storage, sessions),
+            revocation,
+        ],
+        verbs=Verbs(storage, [], reactor),
+        watches=watches,
+        sessions=sessions,
+    )
