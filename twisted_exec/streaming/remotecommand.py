@@ -46,8 +46,8 @@ class Limits:
     """
     Bounds of one session.
 
-    :param message_bytes: the largest message from the client; larger ones end
-        the session with Close 1009.
+    :param message_bytes: the largest message from the client, 64 KiB or more;
+        larger ones end the session with Close 1009.
     :param input_bytes: kept while the attachment takes no input; beyond it the
         client is not read any more.
     :param close_seconds: how long the client may take for its Close, counted

@@ -294,7 +294,6 @@ class ConsoleClient:
     def close_received(self, code: int | None) -> None:
         self._over = True
         self._disarm()
-        self.socket.hang_up()
         self._deliver()
 
     def lost(self, reason: str) -> None:

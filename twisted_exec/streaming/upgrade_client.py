@@ -21,9 +21,8 @@ from typing import Any
 import h11
 from twisted.internet import defer, error
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import connectProtocol
 from twisted.internet.interfaces import IProtocol, IReactorTime, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, from_code, from_status
@@ -245,6 +244,14 @@ class _Asking(Protocol):
             self.transport.abortConnection()
 
 
+class _AskingFactory(Factory):
+    noisy = False  # one line per session is the audit's business
+    protocol = _Asking
+
+
+_FACTORY = _AskingFactory()
+
+
 async def connect(
     endpoint: IStreamClientEndpoint, *, clock: IReactorTime, timeout_seconds: float
 ) -> _Asking:
@@ -254,7 +261,7 @@ async def connect(
     :raises BadGateway: nobody listens, or it is not whom we trust.
     :raises GatewayTimeout: nobody answered in time.
     """
-    connecting = connectProtocol(endpoint, _Asking())
+    connecting: Deferred[Any] = endpoint.connect(_FACTORY)
     connecting.addTimeout(timeout_seconds, clock)
     try:
         connection: _Asking = await connecting

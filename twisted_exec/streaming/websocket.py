@@ -65,7 +65,7 @@ class SocketUser(Typing):
         """The peer broke the protocol; a message sent now still goes out before the Close."""
 
     def close_received(self, code: int | None) -> None:
-        """The peer closed: it asked for it, or answered ours."""
+        """The peer closed: it asks for it, or answers ours.  What follows is not this one's."""
 
     def lost(self, reason: str) -> None:
         """The connection is gone; called once, the last call."""
@@ -88,6 +88,7 @@ class MessageSocket:
     linger_seconds: float
     blocked = False
     _pong: bytes | None = None
+    _hung_up = False
     _abort_timer: IDelayedCall | None = None
     _flow: Callable[[bool], None] | None = None
 
@@ -113,7 +114,8 @@ class MessageSocket:
 
     def hang_up(self) -> None:
         """Close the connection behind what was sent; reset it when that takes too long."""
-        if self._abort_timer is None:
+        if not self._hung_up:
+            self._hung_up = True
             self._abort_timer = self.clock.callLater(self.linger_seconds, self._abort)
             self.transport.unregisterProducer()
             self.transport.resumeProducing()  # to see the peer's end
@@ -179,9 +181,8 @@ class MessageSocket:
         self.user.pong_received()
 
     def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
-        handled = super().onCloseFrame(code, reason)  # type: ignore[misc]
         self.user.close_received(code)
-        return handled
+        return super().onCloseFrame(code, reason)  # type: ignore[misc]
 
     def _fail_connection(self, code: int = PROTOCOL_ERROR, reason: str = "") -> None:
         if self.can_send:
@@ -197,6 +198,7 @@ class MessageSocket:
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._hung_up = True
         timer, self._abort_timer = self._abort_timer, None
         if timer is not None and timer.active():
             timer.cancel()
@@ -251,6 +253,12 @@ class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc
 
     def startHandshake(self) -> None:
         self.websocket_key = new_key()  # the request went out already
+
+    def onCloseFrame(self, code: int | None, reason: bytes | None) -> Any:
+        handled = super().onCloseFrame(code, reason)
+        # autobahn leaves the closing to the server; ours waits for this one.
+        self.hang_up()
+        return handled
 
 
 def new_key() -> bytes:

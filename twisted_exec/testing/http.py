@@ -41,8 +41,10 @@ class Response:
 class _Transport(StringTransportWithDisconnection):
     """Closes like a socket: at once, and tells its protocol."""
 
+    aborted = False
+
     def abortConnection(self) -> None:
-        super().abortConnection()
+        self.aborted = True
         self.loseConnection()
 
 
@@ -58,6 +60,11 @@ class MemoryClient:
         self.protocol = site.buildProtocol(self.transport.getPeer())
         self.transport.protocol = self.protocol
         self.protocol.makeConnection(self.transport)
+
+    @property
+    def aborted(self) -> bool:
+        """The server has reset the connection."""
+        return self.transport.aborted
 
     @property
     def closed(self) -> bool:

@@ -1,0 +1,590 @@
+"""Tests for :mod:`twisted_exec.streaming.remotecommand`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    LINE_LOST,
+    SHUTTING_DOWN,
+    Ending,
+    IAttachmentTransport,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand import ConsoleServer, Limits, serve
+from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.http import MemoryServer
+
+from ..contracts.attachment import AttachmentTransportContract
+from .frames import KEY, CloseConnection, Peer, Ping, TextMessage, handshake, masked
+
+SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
+
+
+class Serving(Dispatcher):
+    """Gives every request its attachment."""
+
+    def __init__(self, clock: Clock, attachment: RecordingAttachment, limits: Limits) -> None:
+        super().__init__()
+        self.clock, self.attachment, self.limits = clock, attachment, limits
+        self.server: ConsoleServer | None = None
+
+    async def dispatch(self, request: Request) -> None:
+        self.server = serve(
+            request,
+            self.attachment,
+            session="s-1",
+            user="ann",
+            clock=self.clock,
+            limits=self.limits,
+        )
+
+
+class ServeTestCase(SynchronousTestCase):
+    """A console, served in memory."""
+
+    limits = Limits(input_bytes=1000, close_seconds=15, ping_seconds=30)
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.attach(RecordingAttachment())
+
+    def attach(self, attachment: RecordingAttachment) -> None:
+        self.attachment = attachment
+        self.serving = Serving(self.clock, attachment, self.limits)
+        self.server = MemoryServer(self.serving, self.clock)
+
+    def connect(self, **more: Any) -> Peer:
+        peer = Peer(self.server, **more)
+        self.assertIn(b"101 Switching Protocols", peer.head)
+        self.assertEqual(peer.messages()[:1], [b"\x01"])
+        return peer
+
+
+class HandshakeTests(ServeTestCase):
+    """How a request becomes a console."""
+
+    def test_answer(self) -> None:
+        """The 101 names the protocol that was chosen, the key's answer, and the session."""
+        peer = Peer(self.server)
+        lines = peer.head.split(b"\r\n")
+        self.assertEqual(lines[0], b"HTTP/1.1 101 Switching Protocols")
+        self.assertIn(b"Sec-WebSocket-Protocol: v5.channel.k8s.io", lines)
+        self.assertIn(b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", lines)
+        self.assertIn(b"Audit-Id: s-1", lines)
+        self.assertNotIn(b"Autobahn", peer.head)
+        self.assertEqual(peer.messages(), [b"\x01"])
+        transport = self.attachment.transport
+        self.assertEqual((transport.session, transport.user), ("s-1", "ann"))
+        self.assertTrue(IAttachmentTransport.providedBy(transport))
+
+    def test_protocols(self) -> None:
+        """The client's first protocol that is on our list wins."""
+        for offered, chosen in (
+            (b"v4.channel.k8s.io", b"v4.channel.k8s.io"),
+            (b"v9.x, v4.channel.k8s.io,v5.channel.k8s.io", b"v4.channel.k8s.io"),
+            (b"channel.k8s.io\r\nSec-WebSocket-Protocol: v5.channel.k8s.io", b"v5.channel.k8s.io"),
+        ):
+            self.setUp()
+            peer = self.connect(protocols=offered)
+            self.assertIn(b"Sec-WebSocket-Protocol: " + chosen, peer.head)
+
+    def test_early(self) -> None:
+        """Frames behind the request are input."""
+        self.connect(early=masked(b"\0early") + masked(b"\0 bird"))
+        self.assertEqual(self.attachment.received, b"early bird")
+
+    def test_odd_headers(self) -> None:
+        """Nothing that a browser or proxy may add disturbs."""
+        client = self.server.connect()
+        client.send(
+            handshake(
+                b"Origin: null",
+                b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+                b"X-Forwarded-For: 1.2.3.4",
+            )
+        )
+        answer = client.received()
+        self.assertIn(b"101 Switching", answer)
+        self.assertNotIn(b"deflate", answer)
+
+    def refused(self, request: bytes) -> tuple[int, str]:
+        client = self.server.connect()
+        client.send(request)
+        (answer,) = client.responses()
+        self.assertEqual(answer.json()["kind"], "Status")
+        self.assertEqual(self.attachment.attachments, 0)
+        return answer.code, answer.json()["message"]
+
+    def test_refused(self) -> None:
+        """What is no handshake is refused with a Status."""
+        good = handshake()
+        ours = "this server speaks v5.channel.k8s.io and v4.channel.k8s.io"
+        for change, code, message in (
+            ((b"Connection: Upgrade\r\n", b""), 400, "Upgrade request required"),
+            (
+                (b"websocket", b"SPDY/3.1"),
+                400,
+                "the request does not ask for an upgrade to websocket",
+            ),
+            ((b"GET", b"POST"), 400, "a WebSocket is opened with GET"),
+            ((b"Version: 13", b"Version: 8"), 400, "Sec-WebSocket-Version must be 13"),
+            ((KEY, b"c2hvcnQ="), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),
+            ((KEY, b"!" * 24), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),
+            (
+                (b"v5.channel", b"v3.channel"),
+                403,
+                f"no subprotocol in common; {ours}",
+            ),
+            (
+                (b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n", b""),
+                400,
+                f"the request offers no subprotocol; {ours}",
+            ),
+        ):
+            with self.subTest(change=change):
+                self.assertEqual(self.refused(good.replace(*change)), (code, message))
+
+
+class InputTests(ServeTestCase):
+    """What the client sends."""
+
+    def test_input(self) -> None:
+        """Channel 0 is the attachment's input; empty messages are nothing."""
+        peer = self.connect()
+        for message in (b"\0ab", b"\0", b"", b"\0c"):
+            peer.send(message)
+        self.assertEqual(self.attachment.received, b"abc")
+        self.assertEqual(self.serving.server.bytes_to_machine, 3)
+
+    def test_ignored(self) -> None:
+        """Unknown channels, and those that only servers write, are passed over."""
+        peer = self.connect()
+        for message in (b"\x01x", b"\x02x", b"\x03x", b"\x09x", b"\xff\x09"):
+            peer.send(message)
+        peer.say(TextMessage("0 is no channel"))
+        peer.say(TextMessage("\0text"))
+        self.assertEqual(self.attachment.received, b"text")
+        self.assertEqual(peer.messages(), [])
+
+    def test_resize(self) -> None:
+        """Sizes arrive, however they are cut into messages."""
+        peer = self.connect()
+        peer.send(b'\x04{"Width":80,"Height":24}\n{"Width":8')
+        peer.send(b'\x041,"Height":25}\n')
+        peer.send(b"\x04nonsense")
+        peer.send(b'\x04{"Width":1,"Height":1}')
+        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24), TerminalSize(81, 25)])
+
+    def test_end_of_input(self) -> None:
+        """The input ends once, after all of it; nothing comes behind."""
+        peer = self.connect()
+        self.attachment.transport.pause_input()
+        for message in (b"\0ab", b"\xff\0", b"\xff\0", b"\0c"):
+            peer.send(message)
+        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"", 0))
+        self.attachment.transport.resume_input()
+        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"ab", 1))
+        self.assertEqual(peer.messages(), [])
+
+    def test_no_end_of_input_in_version_4(self) -> None:
+        """Version 4 has no such message."""
+        peer = self.connect(protocols=b"v4.channel.k8s.io")
+        peer.send(b"\xff\0")
+        peer.send(b"\xff")
+        self.assertEqual(self.attachment.input_ends, 0)
+        self.assertEqual(peer.messages(), [])
+
+    def test_fragments(self) -> None:
+        """A message in fragments, a ping between them, is one message."""
+        peer = self.connect()
+        peer.raw(masked(b"\0a", fin=False) + masked(b"", 9) + masked(b"b", 0))
+        self.assertEqual(self.attachment.received, b"ab")
+
+    def test_paused(self) -> None:
+        """Input is kept up to a limit while the attachment takes none; then the client waits."""
+        peer = self.connect()
+        transport = self.attachment.transport
+        transport.pause_input()
+        peer.send(b"\0" + b"a" * 999)
+        self.assertEqual(peer.client.transport.producerState, "producing")
+        peer.send(b"\0b")
+        self.assertEqual(peer.client.transport.producerState, "paused")
+        self.assertEqual(self.attachment.received, b"")
+        transport.resume_input()
+        self.assertEqual(self.attachment.received, b"a" * 999 + b"b")
+        self.assertEqual(peer.client.transport.producerState, "producing")
+
+    def test_paused_again(self) -> None:
+        """An attachment may take one piece and pause again; frames read already wait too."""
+
+        class OneByOne(RecordingAttachment):
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                self.transport.pause_input()
+
+        self.attach(OneByOne())
+        peer = self.connect()
+        peer.raw(masked(b"\0a") + masked(b"\0b") + masked(b"\0c"))
+        self.assertEqual(self.attachment.received, b"a")
+        for expected in (b"ab", b"abc", b"abc"):
+            self.attachment.transport.resume_input()
+            self.assertEqual(self.attachment.received, expected)
+
+    @settings(max_examples=50, deadline=None)
+    @given(
+        st.lists(st.binary(min_size=1, max_size=40), max_size=8),
+        st.lists(st.integers(1, 50), min_size=1, max_size=20),
+    )
+    def test_any_split(self, inputs: list[bytes], cuts: list[int]) -> None:
+        """Frames arrive whole, however the network cuts them."""
+        self.setUp()
+        data = b"".join(masked(b"\0" + one) for one in inputs)
+        peer = self.connect()
+        start = 0
+        for length in cuts:
+            if data[start : start + length]:
+                peer.raw(data[start : start + length])
+            start += length
+        if data[start:]:
+            peer.raw(data[start:])
+        self.assertEqual(self.attachment.received, b"".join(inputs))
+
+
+class OutputTests(ServeTestCase):
+    """What the attachment writes."""
+
+    def test_output(self) -> None:
+        """Output goes out on channel 1, in messages of at most 32 KiB, one frame each."""
+        peer = self.connect()
+        data = bytes(range(256)) * 300
+        self.attachment.transport.write(data)
+        messages = peer.messages()
+        self.assertEqual([len(message) for message in messages], [32769, 32769, 11265])
+        self.assertEqual(b"".join(message[1:] for message in messages), data)
+        self.assertEqual({message[0] for message in messages}, {1})
+        self.assertEqual(self.serving.server.bytes_to_user, len(data))
+
+    def test_at_once(self) -> None:
+        """An attachment may write as soon as it is attached."""
+        self.attach(RecordingAttachment(greeting=b"login: "))
+        peer = Peer(self.server)
+        self.assertEqual(peer.messages(), [b"\x01", b"\x01login: "])
+
+    def test_flow(self) -> None:
+        """The attachment's producer is paced by the transport."""
+        peer = self.connect()
+        producer = RecordingProducer()
+        self.attachment.transport.registerProducer(producer, True)
+        flow = peer.client.transport.producer
+        flow.pauseProducing()
+        flow.pauseProducing()
+        flow.resumeProducing()
+        self.assertEqual(producer.calls, ["pause", "pause", "resume"])
+        self.attachment.transport.unregisterProducer()
+        flow.pauseProducing()
+        self.assertEqual(len(producer.calls), 3)
+        late = RecordingProducer()
+        self.attachment.transport.registerProducer(late, True)
+        self.assertTrue(late.paused)
+
+    def test_two_producers(self) -> None:
+        """There is room for one producer."""
+        self.connect()
+        self.attachment.transport.registerProducer(RecordingProducer(), True)
+        with self.assertRaises(RuntimeError):
+            self.attachment.transport.registerProducer(RecordingProducer(), True)
+
+    def test_pings(self) -> None:
+        """A ping is answered."""
+        peer = self.connect()
+        peer.say(Ping(b"one"))
+        (pong,) = peer.events()
+        self.assertEqual(bytes(pong.payload), b"one")
+
+    def test_pings_while_blocked(self) -> None:
+        """While the client reads nothing, only the latest ping is remembered."""
+        peer = self.connect()
+        flow = peer.client.transport.producer
+        flow.pauseProducing()
+        for number in range(1000):
+            peer.say(Ping(b"%d" % number))
+        self.assertEqual(peer.client.received(), b"")
+        flow.resumeProducing()
+        (pong,) = peer.events()
+        self.assertEqual(bytes(pong.payload), b"999")
+
+    def test_our_pings(self) -> None:
+        """The client is pinged, and not pressed for an answer."""
+        peer = self.connect()
+        self.clock.advance(29)
+        self.assertEqual(peer.events(), [])
+        for _ in range(3):
+            self.clock.advance(30)
+            (ping,) = peer.events()
+            self.assertIsInstance(ping, Ping)
+        peer.client.transport.producer.pauseProducing()
+        self.clock.advance(3600)
+        self.assertEqual(peer.events(), [])
+        self.assertEqual(self.attachment.detached_with, [])
+
+
+class EndTests(ServeTestCase):
+    """How a session ends."""
+
+    def ended(self, ending: Ending) -> tuple[Peer, Any]:
+        peer = self.connect()
+        self.attachment.transport.write(b"last words")
+        self.attachment.transport.end(ending)
+        self.attachment.transport.end(Ending(SHUTTING_DOWN))
+        self.attachment.transport.write(b"too late")
+        output, status, close = peer.events()
+        self.assertEqual(bytes(output.data), b"\x01last words")
+        self.assertEqual(bytes(status.data[:1]), b"\x03")
+        self.assertEqual(close.code, 1000)
+        return peer, json.loads(bytes(status.data[1:]))
+
+    def test_order(self) -> None:
+        """Output, status, Close; then the client's Close, and only then the connection."""
+        peer, status = self.ended(Ending(COMPLETED))
+        self.assertEqual(status, {"metadata": {}, "status": "Success"})
+        self.assertFalse(peer.client.closed)
+        self.assertEqual(self.attachment.detached_with, [])
+        peer.say(CloseConnection(1000))
+        self.assertTrue(peer.client.closed)
+        self.assertFalse(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_exit_code(self) -> None:
+        """A process's code is in the status."""
+        _, status = self.ended(Ending(COMPLETED, exit_code=7))
+        self.assertEqual(status["reason"], "NonZeroExitCode")
+        self.assertEqual(status["details"]["causes"], [{"reason": "ExitCode", "message": "7"}])
+
+    def test_broken(self) -> None:
+        """A broken line is told as a Failure, and closed in the same order."""
+        _, status = self.ended(Ending(LINE_LOST, "the line is lost"))
+        self.assertEqual((status["status"], status["message"]), ("Failure", "the line is lost"))
+
+    def test_input_after_the_end(self) -> None:
+        """What the client still sends is thrown away."""
+        peer, _ = self.ended(Ending(COMPLETED))
+        peer.raw(masked(b"\0typed") + masked(b'\x04{"Width":1,"Height":1}'))
+        self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
+
+    def test_end_while_input_is_paused(self) -> None:
+        """A client that was made to wait is read again, for its Close."""
+        peer = self.connect()
+        self.attachment.transport.pause_input()
+        peer.send(b"\0" + b"x" * 1000)
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.assertEqual(peer.client.transport.producerState, "producing")
+        peer.say(CloseConnection(1000))
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+        self.assertEqual(self.attachment.received, b"")
+
+    def test_silent_client(self) -> None:
+        """A client that never closes is waited for, but not for ever."""
+        peer, _ = self.ended(Ending(COMPLETED))
+        self.clock.advance(14)
+        self.assertFalse(peer.client.closed)
+        self.clock.advance(1)
+        self.assertTrue(peer.client.closed)
+        self.assertFalse(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+    def test_slow_reader(self) -> None:
+        """A client that still reads the output is given more time, each time it reads."""
+        peer = self.connect()
+        flow = peer.client.transport.producer
+        flow.pauseProducing()
+        self.attachment.transport.end(Ending(COMPLETED))
+        for _ in range(5):
+            self.clock.advance(14)
+            flow.pauseProducing()
+            flow.resumeProducing()
+        self.assertFalse(peer.client.closed)
+        self.clock.advance(15)
+        self.assertTrue(peer.client.closed)
+
+    def test_stuck_reader(self) -> None:
+        """One that reads nothing is cut off in the end."""
+        peer = self.connect()
+        peer.client.transport.producer.pauseProducing()
+        peer.client.transport.loseConnection = lambda: None  # a buffer that never empties
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.clock.advance(15)
+        self.assertFalse(peer.client.closed)
+        del peer.client.transport.loseConnection
+        self.clock.advance(15)
+        self.assertTrue(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+    def test_client_closes(self) -> None:
+        """A client's Close ends the attachment and is answered."""
+        peer = self.connect()
+        peer.say(CloseConnection(1000, "bye"))
+        (close,) = peer.events()
+        self.assertEqual(close.code, 1000)
+        self.assertEqual(self.attachment.detached_with, ["client closed"])
+        self.assertTrue(peer.client.closed)
+        self.attachment.transport.write(b"nobody is there")
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.assertEqual(self.attachment.detached_with, ["client closed"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_client_vanishes(self) -> None:
+        """So does a lost connection."""
+        peer = self.connect()
+        peer.client.lose()
+        self.assertEqual(self.attachment.detached_with, ["connection closed"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        late = RecordingProducer()
+        self.attachment.transport.registerProducer(late, True)
+        self.assertEqual(late.calls, ["stop"])
+
+    def test_end_at_once(self) -> None:
+        """An attachment may end while it is attached."""
+
+        class Refusing(RecordingAttachment):
+            def attached(self, transport: IAttachmentTransport) -> None:
+                super().attached(transport)
+                transport.end(Ending(LINE_LOST, "no line"))
+
+        self.attach(Refusing())
+        peer = Peer(self.server, early=masked(b"\0typed"))
+        greeting, status, close = peer.events()
+        self.assertEqual(bytes(greeting.data), b"\x01")
+        self.assertIn(b"no line", bytes(status.data))
+        self.assertEqual(close.code, 1000)
+        self.assertEqual(self.attachment.received, b"")
+
+    def test_cut(self) -> None:
+        """When there is no time left, the connection is reset."""
+        peer = self.connect()
+        self.serving.server.cut()
+        self.assertTrue(peer.client.aborted)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+
+    def test_echo(self) -> None:
+        """A whole session: input, its echo, the input's end, success."""
+        self.attach(EchoAttachment())
+        peer = self.connect()
+        peer.send(b"\0hi")
+        peer.send(b"\xff\0")
+        echo, status, close = peer.events()
+        self.assertEqual((bytes(echo.data), bytes(status.data)), (b"\x01hi", SUCCESS))
+        self.assertEqual(close.code, 1000)
+
+
+class ViolationTests(ServeTestCase):
+    """Clients that break the protocol."""
+
+    def refused(self, data: bytes, code: int) -> Any:
+        """The client gets a status and a Close with ``code``; the attachment ends at once."""
+        peer = self.connect()
+        peer.raw(data)
+        status, close = peer.events()
+        self.assertEqual(close.code, code)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertIn("protocol error", self.attachment.detached_with[0])
+        peer.raw(masked(b"\0more"))
+        self.assertEqual(self.attachment.received, b"")
+        self.clock.advance(15)
+        self.assertTrue(peer.client.closed)
+        self.clock.advance(15)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return json.loads(bytes(status.data[1:]))
+
+    def test_malformed_close_of_a_channel(self) -> None:
+        """Message 255 names one channel."""
+        for message in (b"\xff", b"\xff\0\0"):
+            self.setUp()
+            status = self.refused(masked(message), 1002)
+            self.assertEqual(
+                status["message"],
+                "the client broke the protocol: a close message names exactly one channel",
+            )
+
+    def test_large_message(self) -> None:
+        """A message beyond the limit is told by Close 1009, before it has come."""
+        status = self.refused(b"\x82\xff" + (1 << 40).to_bytes(8, "big") + bytes(4) + b"x", 1009)
+        self.assertIn("exceeds", status["message"])
+
+    def test_large_message_in_fragments(self) -> None:
+        """Fragments count together."""
+        self.limits = Limits(message_bytes=64 << 10)
+        self.setUp()
+        part = b"\0" + b"x" * 40000
+        self.refused(masked(part, fin=False) + masked(part, 0, fin=False), 1009)
+
+    def test_frames(self) -> None:
+        """What is no frame of a client's is refused."""
+        for data in (
+            b"\x82\x01\0",  # not masked
+            masked(b"x", 3),  # an opcode nobody defined
+            masked(b"x", 11),
+            b"\xc2\x81\0\0\0\0x",  # a reserved bit
+            masked(b"x", 0),  # a continuation of nothing
+            masked(b"x", 9, fin=False),  # a ping in fragments
+            b"\x89\xfe\0\x7e\0\0\0\0",  # a ping that is too long
+            b"\x82\xfe\0\x01\0\0\0\0x",  # a length not as short as it could be
+        ):
+            self.setUp()
+            with self.subTest(data=data):
+                self.refused(data, 1002)
+
+    def test_violation_after_the_end(self) -> None:
+        """Whoever breaks the protocol while closing is hung up on."""
+        peer = self.connect()
+        self.attachment.transport.end(Ending(COMPLETED))
+        peer.raw(masked(b"x", 3))
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6))
+    def test_anything(self, chunks: list[bytes]) -> None:
+        """Whatever comes, nothing is raised, and every attachment ends once."""
+        self.setUp()
+        peer = self.connect()
+        for chunk in chunks:
+            if not peer.client.closed:
+                peer.raw(chunk)
+        if not peer.client.closed:
+            peer.client.lose()
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ContractTests(AttachmentTransportContract, ServeTestCase):
+    """What every attachment may expect of its transport."""
+
+    def attach_now(self, attachment: RecordingAttachment) -> None:
+        self.attach(attachment)
+        self.peer = Peer(self.server)
+
+    def user_types(self, data: bytes) -> None:
+        self.peer.send(b"\0" + data)
+
+    def user_leaves(self) -> None:
+        self.peer.client.lose()
+
+    def user_saw(self) -> bytes:
+        events = [event for event in self.peer.events() if hasattr(event, "data")]
+        return b"".join(bytes(event.data[1:]) for event in events if event.data[0] == 1)
+
+    def block_output(self, blocked: bool) -> None:
+        flow = self.peer.client.transport.producer
+        flow.pauseProducing() if blocked else flow.resumeProducing()
