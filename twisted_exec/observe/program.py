@@ -61,7 +61,8 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     _exit_code = 1
     line = " ".join(str(failure.value).split()) or type(failure.value).__name__
     _log.critical("{program}: {line}", program=program, line=line)
-    reactor.stop()
+    # Services start before the reactor runs, when it cannot be stopped yet.
+    reactor.callWhenRunning(reactor.stop)
 
 
 @atexit.register
