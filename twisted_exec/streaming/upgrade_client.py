@@ -138,7 +138,7 @@ class _Asking(Protocol):
 
     def ask(self, head: UpgradeRequest) -> Deferred[Upgraded]:
         """Send ``head``; fires or fails as :func:`upgrade`, but has no time limit."""
-        self._answered = Deferred(lambda _: self.abort())
+        self._answered = Deferred(self._cancelled)
         self._wanted = requested_upgrade(head.headers)
         request = h11.Request(
             method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
@@ -150,6 +150,10 @@ class _Asking(Protocol):
         else:
             self.transport.write(data)
         return answered
+
+    def _cancelled(self, answered: Deferred[Upgraded]) -> None:
+        self._answered = None  # the abort below is no answer
+        self.abort()
 
     def late(self) -> None:
         """The time is over: a refusal whose body dawdles is still one."""
