@@ -9,7 +9,7 @@ the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -86,12 +86,12 @@ class Health:
         return asked.addCallbacks(passed, failed)
 
 
-def is_ready(results: Sequence[tuple[str, str | None]]) -> bool:
+def is_ready(results: Results) -> bool:
     """At least one probe was asked and none failed."""
     return bool(results) and all(error is None for _name, error in results)
 
 
-def listing(results: Sequence[tuple[str, str | None]], check: str = "readyz") -> str:
+def listing(results: Results, check: str = "readyz") -> str:
     """
     The verbose answer, as Kubernetes writes it.
 

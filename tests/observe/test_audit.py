@@ -1,0 +1,237 @@
+"""
+Tests for :mod:`twisted_exec.observe.audit`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit, Trail, to_line
+from twisted_exec.observe.interfaces import IAuditSink
+
+
+@implementer(IAuditSink)
+class Kept:
+    """Keeps records in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def record(self, event: dict[str, Any]) -> None:
+        self.records.append(event)
+
+
+SUBJECT = {
+    "session": "s1",
+    "user": "jane",
+    "namespace": "default",
+    "machine": "vm-1",
+    "uid": "u-1",
+    "pool": "pool-a",
+    "caller": "",
+    "password": "not audited",
+}
+
+
+class TrailTests(SynchronousTestCase):
+    """Tests for :class:`Trail`."""
+
+    def setUp(self) -> None:
+        self.sink, self.clock = Kept(), Clock()
+        start = datetime(2026, 11, 20, 12, 0, tzinfo=timezone(timedelta(hours=1)))
+        self.trail = Trail(
+            self.sink,
+            "poollet",
+            self.clock,
+            now=lambda: start + timedelta(seconds=self.clock.seconds()),
+        )
+
+    def test_start_and_end(self) -> None:
+        """A session is one start and one end with the same facts."""
+        session = self.trail.start(SUBJECT)
+        self.clock.advance(2.5)
+        session.end("Completed", bytes_to_machine=3, bytes_to_user=70)
+        facts = {key: value for key, value in SUBJECT.items() if key != "password"}
+        self.assertEqual(
+            self.sink.records,
+            [
+                {
+                    "time": "2026-11-20T11:00:00.000Z",
+                    "hop": "poollet",
+                    "event": "start",
+                    **facts,
+                },
+                {
+                    "time": "2026-11-20T11:00:02.500Z",
+                    "hop": "poollet",
+                    "event": "end",
+                    **facts,
+                    "bytes_to_machine": 3,
+                    "bytes_to_user": 70,
+                    "seconds": 2.5,
+                    "reason": "Completed",
+                },
+            ],
+        )
+
+    def test_one_end(self) -> None:
+        """However often a session ends, one end is written: the first."""
+        session = self.trail.start(SUBJECT)
+        session.end("PoweredOff")
+        session.end("LineLost")
+        self.assertEqual([each.get("reason") for each in self.sink.records], [None, "PoweredOff"])
+
+    def test_refused(self) -> None:
+        """A refusal is a start and an end as well, with its code."""
+        self.trail.refused(SUBJECT, 403, "forbidden")
+        self.assertEqual([each["event"] for each in self.sink.records], ["start", "end"])
+        self.assertEqual(self.sink.records[1]["code"], 403)
+        self.assertNotIn("code", self.sink.records[0])
+
+    def test_unknown_facts(self) -> None:
+        """A request refused before anything is known has all keys, empty."""
+        self.trail.refused({"session": "s1"}, 401, "Unauthorized")
+        self.assertEqual(self.sink.records[0]["user"], "")
+
+    def test_clock_jumps_back(self) -> None:
+        """A session does not last less than no time."""
+        session = self.trail.start(SUBJECT)
+        self.clock.rightNow = -100.0
+        session.end("Completed")
+        self.assertEqual(self.sink.records[1]["seconds"], 0.0)
+
+    def test_now(self) -> None:
+        """By default records carry the time of day, in UTC."""
+        Trail(self.sink, "runtime", self.clock).start(SUBJECT)
+        told = datetime.fromisoformat(self.sink.records[0]["time"])
+        self.assertLess(abs(datetime.now(UTC) - told), timedelta(minutes=1))
+
+
+class LineTests(SynchronousTestCase):
+    """Tests for :func:`to_line`."""
+
+    @given(st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=5))
+    def test_one_line(self, event: dict[str, str]) -> None:
+        """Any text becomes one line of printable ASCII, and comes back."""
+        line = to_line(event)
+        self.assertTrue(line.endswith(b"\n"))
+        self.assertTrue(all(32 <= byte < 127 for byte in line[:-1]))
+        self.assertEqual(json.loads(line), event)
+
+    def test_forged(self) -> None:
+        """A user name cannot write a record of its own, nor move a terminal's cursor."""
+        line = to_line({"user": 'x"}\n{"event":"end"}\r\x1b[2J\x7f\x9b\u2028'})
+        self.assertEqual(line.count(b"\n"), 1)
+        self.assertNotIn(b"\x1b", line)
+        self.assertNotIn(b"\x7f", line)
+
+    def test_bounded(self) -> None:
+        """A long value is cut."""
+        self.assertLess(len(to_line({"user": "x" * 1_000_000})), 3000)
+
+
+class JSONLinesAuditTests(SynchronousTestCase):
+    """Tests for :class:`JSONLinesAudit`."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.makedirs(self.directory)
+        self.path = os.path.join(self.directory, "audit.jsonl")
+        self.audit = JSONLinesAudit(self.path)
+
+    def lines(self, path: str = "") -> list[Any]:
+        with open(path or self.path) as stream:
+            return [json.loads(line) for line in stream]
+
+    def test_door(self) -> None:
+        """It is an audit sink."""
+        verifyObject(IAuditSink, self.audit)
+
+    def test_nothing_is_opened_early(self) -> None:
+        """The file is made with the first record."""
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_private(self) -> None:
+        """The file is ours alone, whatever the umask."""
+        before = os.umask(0)
+        try:
+            self.audit.record({"event": "start"})
+        finally:
+            os.umask(before)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+
+    def test_appended(self) -> None:
+        """Records are added to those that are there."""
+        self.audit.record({"n": 1})
+        JSONLinesAudit(self.path).record({"n": 2})
+        self.assertEqual(self.lines(), [{"n": 1}, {"n": 2}])
+
+    def test_rotated(self) -> None:
+        """A file that was moved away gets no more records; a new one does."""
+        self.audit.record({"n": 1})
+        os.rename(self.path, self.path + ".1")
+        self.audit.record({"n": 2})
+        self.assertEqual(self.lines(self.path + ".1"), [{"n": 1}])
+        self.assertEqual(self.lines(), [{"n": 2}])
+
+    def test_one_write(self) -> None:
+        """A record is one write, so that processes sharing a file do not mix lines."""
+        with mock.patch("os.write", wraps=os.write) as write:
+            self.audit.record({"n": 1})
+        self.assertEqual(write.call_count, 1)
+
+    def test_stream(self) -> None:
+        """A stream takes records too, each flushed."""
+        stream = io.StringIO()
+        JSONLinesAudit(stream).record({"n": 1})
+        self.assertEqual(stream.getvalue(), '{"n":1}\n')
+
+    def test_link(self) -> None:
+        """A planted link is not followed."""
+        target = os.path.join(self.directory, "target")
+        os.symlink(target, self.path)
+        with self.assertRaises(AuditUnavailable):
+            self.audit.check()
+        self.audit.record({"n": 1})
+        self.assertFalse(os.path.exists(target))
+        self.flushLoggedErrors()
+
+    def test_check(self) -> None:
+        """A file that cannot be written is told in one line when the service starts."""
+        self.audit.check()
+        for path in ("/nowhere/audit.jsonl", self.directory):
+            with self.assertRaises(AuditUnavailable) as caught:
+                JSONLinesAudit(path).check()
+            self.assertIn(f"cannot write audit file {path!r}", str(caught.exception))
+
+    def test_fifo(self) -> None:
+        """A FIFO, which could block the program, is refused."""
+        os.mkfifo(self.path)
+        reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        with self.assertRaises(AuditUnavailable):
+            self.audit.check()
+
+    def test_full_disk(self) -> None:
+        """A torn record does not spoil the next one, and nothing is raised."""
+        self.audit.record({"n": 1})
+        real = os.write
+        with mock.patch("os.write", lambda fd, data: real(fd, data[:3])):
+            self.audit.record({"n": 2})
+        self.audit.record({"n": 3})
+        with open(self.path) as stream:
+            self.assertEqual(stream.read(), '{"n":1}\n{"n\n{"n":3}\n')
+        self.flushLoggedErrors()

@@ -1,0 +1,54 @@
+"""
+Tests for :mod:`twisted_exec.observe.metrics`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
+
+
+class SessionMetricsTests(SynchronousTestCase):
+    """Tests for :class:`SessionMetrics`."""
+
+    def setUp(self) -> None:
+        self.registry = new_registry(process=False)
+        self.metrics = SessionMetrics(self.registry)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"twisted_exec_{name}", labels)
+
+    def test_a_session(self) -> None:
+        """A session counts as opened, is active until it ends, and its bytes are counted."""
+        self.metrics.opened()
+        self.assertEqual(self.value("sessions_active"), 1)
+        self.metrics.ended(bytes_to_machine=3, bytes_to_user=70)
+        self.assertEqual(self.value("sessions_active"), 0)
+        self.assertEqual(self.value("sessions_opened_total"), 1)
+        self.assertEqual(self.value("bytes_total", direction="to_machine"), 3)
+        self.assertEqual(self.value("bytes_total", direction="to_user"), 70)
+
+    def test_refused(self) -> None:
+        """Refusals count by their code."""
+        for code in (403, 403, 404):
+            self.metrics.refused(code)
+        self.assertEqual(self.value("sessions_refused_total", code="403"), 2)
+        self.assertEqual(self.value("sessions_refused_total", code="404"), 1)
+
+    def test_two_programs(self) -> None:
+        """Two programs in one process count separately."""
+        other = new_registry(process=False)
+        SessionMetrics(other)
+        self.metrics.opened()
+        self.assertEqual(other.get_sample_value("twisted_exec_sessions_active"), 0)
+
+    def test_text(self) -> None:
+        """Figures are shown from the start, as Prometheus reads them."""
+        text = metrics_text(self.registry).decode()
+        self.assertIn("twisted_exec_sessions_opened_total 0.0\n", text)
+        self.assertIn('twisted_exec_bytes_total{direction="to_user"} 0.0\n', text)
+
+    def test_process(self) -> None:
+        """The process's own figures can be had as well."""
+        self.assertIn(b"process_open_fds", metrics_text(new_registry()))
