@@ -9,8 +9,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.streaming.interfaces import Ending
 
+REVOKED = Ending("AuthorizationWithdrawn", "why")
 ANN = Grant("m1", machine_uid="u1", user="ann", session="s1")
+
+
+def _ignore(ending: Ending) -> None:
+    """For streams that nobody ends."""
 
 
 class TokenTests(SynchronousTestCase):
@@ -33,7 +39,7 @@ class TokenTests(SynchronousTestCase):
         token = self.cache.insert(ANN)
         reservation = self.cache.reserve(token)
         self.assertEqual(reservation.grant, ANN)
-        reservation.commit(lambda *_: None)
+        reservation.commit(_ignore)
         with self.assertRaises(NotFound):
             self.cache.reserve(token)
         self.assertEqual(len(self.cache), 0)
@@ -52,7 +58,7 @@ class TokenTests(SynchronousTestCase):
         reservation.release()
         reservation.release()
         self.assertEqual(len(self.cache), 1)
-        self.cache.reserve(token).commit(lambda *_: None)
+        self.cache.reserve(token).commit(_ignore)
 
     def test_expired(self) -> None:
         """A token that waited for its whole life is unknown, one second earlier it is good."""
@@ -145,14 +151,14 @@ class LimitTests(SynchronousTestCase):
         reservation = self.cache.reserve(token)
         with self.assertRaises(TooManyRequests):
             self.cache.insert(Grant("m", user="ann"))
-        reservation.commit(lambda *_: None)
+        reservation.commit(_ignore)
         self.cache.insert(Grant("m", user="ann"))
 
     def test_nothing_left(self) -> None:
         """Tokens that came and went leave nothing behind."""
         for _ in range(1000):
             reservation = self.cache.reserve(self.cache.insert(ANN))
-            reservation.commit(lambda *_: None)
+            reservation.commit(_ignore)
             reservation.ended()
         for _ in range(2):
             self.cache.insert(ANN)
@@ -167,27 +173,27 @@ class EndTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.cache = RequestCache(Clock())
-        self.ended: list[tuple[str, str]] = []
+        self.ended: list[Ending] = []
         self.token = self.cache.insert(ANN)
 
     def test_live(self) -> None:
         """The token of a live stream ends it, for the same user only."""
         reservation = self.cache.reserve(self.token)
-        reservation.commit(lambda *told: self.ended.append(told))
+        reservation.commit(self.ended.append)
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, "Revoked", "why", user="bob")
-        self.cache.end(self.token, "Revoked", "why", user="ann")
-        self.assertEqual(self.ended, [("Revoked", "why")])
+            self.cache.end(self.token, REVOKED, user="bob")
+        self.cache.end(self.token, REVOKED, user="ann")
+        self.assertEqual(self.ended, [REVOKED])
 
     def test_not_live(self) -> None:
         """There is nothing to end before the stream began and after it ended."""
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, "r", "m")
+            self.cache.end(self.token, REVOKED)
         reservation = self.cache.reserve(self.token)
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, "r", "m")
-        reservation.commit(lambda *told: self.ended.append(told))
+            self.cache.end(self.token, REVOKED)
+        reservation.commit(self.ended.append)
         reservation.ended()
         with self.assertRaises(NotFound):
-            self.cache.end(self.token, "r", "m")
+            self.cache.end(self.token, REVOKED)
         self.assertEqual(self.ended, [])

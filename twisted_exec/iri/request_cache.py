@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.status import NotFound, TooManyRequests
+from twisted_exec.streaming.interfaces import Ending
 
 _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 128
@@ -51,17 +52,16 @@ class Reservation:
         self._digest = digest
         self._expires = expires
 
-    def commit(self, end: Callable[[str, str], None]) -> None:
+    def commit(self, end: Callable[[Ending], None]) -> None:
         """
         The upgrade is complete: the token is used up.
 
-        :param end: ends the stream, called with reason and message by
-            :meth:`RequestCache.end`.
+        :param end: ends the stream, for :meth:`RequestCache.end`.
         """
         self._cache._commit(self._digest, self.grant, end)
 
     def release(self) -> None:
-        """The upgrade failed: the token is good again until it expires."""
+        """The upgrade failed, before or after commit: the token is good until it expires."""
         self._cache._release(self._digest, self._expires, self.grant)
 
     def ended(self) -> None:
@@ -93,7 +93,7 @@ class RequestCache:
         # Insertion order is order of expiry: every token lives equally long.
         self._waiting: dict[bytes, tuple[float, Grant]] = {}
         self._reserved: dict[bytes, Grant] = {}
-        self._live: dict[bytes, tuple[Grant, Callable[[str, str], None]]] = {}
+        self._live: dict[bytes, tuple[Grant, Callable[[Ending], None]]] = {}
         self._held: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -142,7 +142,13 @@ class RequestCache:
         return Reservation(self, digest, expires, grant)
 
     def end(
-        self, token: str, reason: str, message: str, *, user: str = "", machine_uid: str = ""
+        self,
+        token: str,
+        ending: Ending,
+        *,
+        session: str = "",
+        user: str = "",
+        machine_uid: str = "",
     ) -> None:
         """
         End the live stream that was opened with a token.
@@ -150,9 +156,11 @@ class RequestCache:
         :raises NotFound: there is none.
         """
         grant, end = self._live.get(_digest(token), (None, None))
-        if grant is None or end is None or not _agrees(grant, user, machine_uid):
+        if grant is None or end is None or not _same(grant.session, session):
             raise _unknown()
-        end(reason, message)
+        if not _agrees(grant, user, machine_uid):
+            raise _unknown()
+        end(ending)
 
     def forget_machine(self, machine_id: str) -> None:
         """Void the outstanding tokens of a machine that is gone."""
@@ -161,13 +169,15 @@ class RequestCache:
                 del self._waiting[digest]
                 self._let_go(grant)
 
-    def _commit(self, digest: bytes, grant: Grant, end: Callable[[str, str], None]) -> None:
+    def _commit(self, digest: bytes, grant: Grant, end: Callable[[Ending], None]) -> None:
         if self._reserved.pop(digest, None) is not None:
             self._let_go(grant)
             self._live[digest] = grant, end
 
     def _release(self, digest: bytes, expires: float, grant: Grant) -> None:
-        if self._reserved.pop(digest, None) is None:
+        if self._live.pop(digest, None) is not None:
+            self._held[grant.user] += 1
+        elif self._reserved.pop(digest, None) is None:
             return
         self._waiting[digest] = expires, grant
         self._waiting = dict(sorted(self._waiting.items(), key=lambda item: item[1][0]))

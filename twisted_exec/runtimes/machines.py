@@ -17,6 +17,7 @@ from twisted_exec.api.dialects import IRONCORE, Dialect
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import event_pb2, meta_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.streaming.interfaces import Subject
 
 _MAX_EVENTS = 1000
 _MAX_MACHINES = 10_000
@@ -51,6 +52,16 @@ class Record:
         name = labels.get(self.dialect.name_label, "")
         namespace = labels.get(self.dialect.namespace_label, "")
         return f"{namespace}/{name}" if name else self.id
+
+    def subject(self) -> Subject:
+        """The machine's part of a session's facts."""
+        labels = self.metadata.labels
+        return Subject(
+            session="",
+            namespace=labels.get(self.dialect.namespace_label, ""),
+            machine=labels.get(self.dialect.name_label, "") or self.id,
+            uid=self.uid,
+        )
 
     def to_machine(self) -> pb.Machine:
         """A copy, as the interface tells it."""

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.error import ConnectError, ConnectionDone
 from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
@@ -36,6 +35,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending, TerminalSize
+from twisted_exec.tls.endpoints import unix_client_endpoint
 
 from .interfaces import IMachineDriver, IRun, MachineFacts
 from .processes import Family, ProcessTable, leader
@@ -209,7 +209,7 @@ class QemuRun:
 
     async def _reach(self, path: str, factory: Factory) -> Any:
         """Connect to one of QEMU's sockets, as soon as it listens."""
-        endpoint = UNIXClientEndpoint(self._driver.reactor, path)
+        endpoint = unix_client_endpoint(self._driver.reactor, path)
         while not self._power.is_off:
             try:
                 return await endpoint.connect(factory)

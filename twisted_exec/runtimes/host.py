@@ -1,0 +1,199 @@
+"""
+A whole runtime: machines, their consoles, and the interface that asks for them.
+
+The order of starting is the order of trust: first what an earlier runtime left is
+ended, then consoles can be opened, and last somebody may ask for machines.  Stopping goes the
+other way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.iri.target import MutualTLS, Target, parse_target
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.tls.endpoints import unix_client_endpoint
+
+from .config import ClassConfig
+from .processes import ProcessTable
+from .service import MARK, MachineRuntime
+from .stream_server import Listening, StreamServer
+
+STREAM_SOCKET = "stream.sock"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What a runtime is told.
+
+    :param iri_target: where to serve the machine runtime interface.
+    :param streaming: where to serve consoles; an empty address is a UNIX
+        socket in a private directory.
+    :param iri_tls: for a TCP target.
+    :param allowed_uids: users besides root and our own that may use the UNIX sockets.
+    """
+
+    classes: Sequence[ClassConfig]
+    state_directory: str
+    iri_target: str
+    streaming: Listening = Listening("")
+    iri_tls: MutualTLS | None = None
+    allowed_uids: Sequence[int] = ()
+    drain_seconds: float = 5.0
+
+
+class RuntimeHost(Service):
+    """
+    Runs a runtime.
+
+    :param checks: called when starting; what one raises keeps the runtime from it.
+    :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :ivar streams: serves the consoles.
+    :ivar iri: serves the interface; its ``target`` is where, once it is ready.
+    :raises TargetError: the IRI target cannot be used as given.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        checks: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        self.settings = settings
+        self._reactor, self._checks = reactor, checks
+        table = ProcessTable(reactor, MARK)
+        cache = RequestCache(reactor)
+        self.runtime = MachineRuntime(
+            [one.build(reactor, table) for one in settings.classes],
+            table,
+            reactor,
+            state_directory=settings.state_directory,
+            cache=cache,
+            exec_url=lambda token: self.streams.exec_url(token),
+        )
+        self.streams = StreamServer(
+            replace(settings.streaming, allowed_uids=settings.allowed_uids),
+            self.runtime.attach,
+            cache,
+            audit,
+            reactor,
+            drain_seconds=settings.drain_seconds,
+        )
+        self.iri = IRIServer(
+            self.runtime,
+            parse_target(settings.iri_target),
+            reactor,
+            tls=settings.iri_tls,
+            allowed_uids=settings.allowed_uids,
+        )
+        self.streams.health.add("state", self._probe_state)
+        self.streams.health.add("classes", self._probe_classes)
+        self.streams.health.add("iri", lambda: Deferred.fromCoroutine(self._probe_iri()))
+        self._starting: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._outcome: Failure | bool = False
+
+    def startService(self) -> None:
+        """Start; problems end :meth:`when_ready`."""
+        super().startService()
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
+
+    def when_ready(self) -> Deferred[None]:
+        """Fires when machines can be asked for; fails when it cannot start."""
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        if self._outcome:
+            self._settle(self._outcome)
+        return waiting
+
+    def stopService(self) -> Deferred[None]:
+        """End the sessions, saying so, then the machines; fires when nothing is left."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _start(self) -> None:
+        for check in self._checks:
+            check()
+        await self.runtime.prepare()
+        if not self.streams.listening.address:
+            path = os.path.join(self.runtime.directory, STREAM_SOCKET).replace(":", "\\:")
+            self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
+        await self.streams.listen()
+        self.runtime.startService()
+        self.streams.startService()
+        self.iri.startService()
+        self._log.info(
+            "machine runtime at {target}, consoles at {streams}",
+            target=self.iri.target,
+            streams=self.streams.exec_url(""),
+        )
+
+    async def _stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        if self.iri.running:
+            await self.iri.stopService()
+        await self.streams.stopService()
+        await self.runtime.stopService()
+
+    def _failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._settle(failure)
+
+    def _settle(self, outcome: Failure | bool) -> None:
+        self._outcome = outcome
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if isinstance(outcome, Failure):
+                one.errback(outcome)
+            else:
+                one.callback(None)
+        if isinstance(outcome, Failure) and not waiting:
+            self._log.critical("machine runtime: {why}", why=outcome.getErrorMessage())
+
+    # Probes.
+
+    def _probe_state(self) -> None:
+        """Without a place to write, machines that are left after a crash are not found."""
+        path = os.path.join(self.settings.state_directory, "probe")
+        with open(path, "w") as file:
+            file.write("x")
+        os.unlink(path)
+
+    def _probe_classes(self) -> None:
+        if not self.runtime.offered:
+            raise ServiceUnavailable("no machine class can be offered")
+
+    async def _probe_iri(self) -> None:
+        target: Target = self.iri.target
+        if target.is_unix:
+            endpoint: Any = unix_client_endpoint(self._reactor, target.path)
+        else:
+            host = _reachable(target.host)
+            endpoint = HostnameEndpoint(self._reactor, host, target.port)
+        connection: Any = await connectProtocol(endpoint, Protocol())
+        connection.transport.abortConnection()
+
+
+def _reachable(host: str) -> str:
+    """An address to connect to where one listens on ``host``, which may be all of them."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -1,0 +1,449 @@
+"""
+The machine runtime: machines of several classes on this host.
+
+It joins the records (:mod:`.machines`) to what keeps each machine as it is wanted
+(:mod:`.keeper`).  Machines live as long as the runtime.  A runtime that was killed leaves processes
+behind; the next one ends them before it does anything else, and the poollet asks for the machines again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+import twisted_exec
+from twisted_exec.api.status import BadRequest, Conflict, NotFound, NotImplementedByBackend
+from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POWERED_OFF,
+    SHUTTING_DOWN,
+    Ending,
+    IAttachment,
+    Subject,
+)
+from twisted_exec.tls.unix import private_directory, runtime_directory
+
+from .interfaces import IMachineDriver, MachineFacts
+from .keeper import Keeper
+from .machines import Machines, Record
+from .processes import Family, Leader, ProcessTable, RunRecords
+
+NAME = "twisted-exec"
+MARK = "TWISTED_EXEC_MACHINE"
+"""The variable in the environment of every process of a machine."""
+
+_MAX_METADATA_BYTES = 256 << 10
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+_P = ParamSpec("_P")
+_Answer = TypeVar("_Answer")
+
+
+class StateInUse(Exception):
+    """Another runtime has the state directory; it would end the other's machines."""
+
+
+@dataclass(frozen=True)
+class RuntimeClass:
+    """
+    One machine class that this host offers.
+
+    :param resources: capabilities as the interface tells them: ``memory`` in
+        bytes, ``cpu`` in whole units, others in theirs.
+    :param quantity: how many machines of the class may exist.
+    """
+
+    name: str
+    driver: IMachineDriver
+    resources: Mapping[str, int] = field(default_factory=dict)
+    quantity: int = 100
+
+
+def _answered(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[_Answer]]:
+    """What the method raises is what its Deferred fails with, for callers in this process too."""
+
+    @wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> Deferred[_Answer]:
+        return maybeDeferred(method, *args, **kwargs)
+
+    return call
+
+
+@implementer(IMachineRuntime)
+class MachineRuntime(Service):
+    """
+    Runs machines on this host.
+
+    :param classes: those that can be offered; which are is found out at the start.
+    :param table: the drivers' own; marks are under :data:`MARK`.
+    :param state_directory: private, made when it is missing; whoever starts
+        the runtime sees to it that only one uses it.
+    :param cache: where Exec puts its tokens.
+    :param exec_url: the URL for a token; an empty one when there is no console.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        classes: Sequence[RuntimeClass],
+        table: ProcessTable,
+        reactor: Any,
+        *,
+        state_directory: str,
+        cache: RequestCache,
+        exec_url: Callable[[str], str],
+        limits: Limits = DEFAULT_LIMITS,
+        now_nanoseconds: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.classes = list(classes)
+        self.directory = ""
+        """Private, with a short path: for sockets.  Empty before the start."""
+        self._table = table
+        self._reactor = reactor
+        self._state_directory = state_directory
+        self._cache = cache
+        self._exec_url = exec_url
+        self._limits = limits
+        self._now_nanoseconds = now_nanoseconds
+        self._offered: dict[str, RuntimeClass] = {}
+        self._machines = Machines({})
+        self._keepers: dict[str, Keeper] = {}
+        self._deleting: dict[str, list[Deferred[None]]] = {}
+        self._records: RunRecords | None = None
+        self._id = ""
+        self._lock: int | None = None
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Names of the classes that can be offered; none before :meth:`prepare`."""
+        return tuple(self._offered)
+
+    # Life.
+
+    async def prepare(self) -> None:
+        """
+        Find out what can be offered, and end what an earlier runtime left; before anything else.
+
+        :raises StateInUse: another runtime has the state directory.
+        :raises TLSConfigError: a directory cannot be used.
+        """
+        private_directory(self._state_directory)
+        self._lock = _lock(os.path.join(self._state_directory, "runtime.lock"))
+        self.directory = runtime_directory(self._state_directory)
+        self._id = _identity(os.path.join(self._state_directory, "runtime-id"))
+        self._records = RunRecords(os.path.join(self._state_directory, "runs"))
+        await self._end_leftovers(self._records)
+        self._offer()
+
+    async def _end_leftovers(self, records: RunRecords) -> None:
+        leaders = records.open()
+        prefix = f"{self._id}/"
+        family = Family(self._table, lambda mark: mark.startswith(prefix), leaders)
+        left = await family.end()
+        if leaders:
+            self._log.info(
+                "ended {count} machines that an earlier runtime left", count=len(leaders)
+            )
+        for process in left:
+            self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
+        records.clear()
+        for name in os.listdir(self.directory):
+            if _ID.fullmatch(name):
+                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
+
+    def _offer(self) -> None:
+        for one in self.classes:
+            missing = one.driver.missing()
+            if missing:
+                self._log.warn(
+                    "machine class {name} is not offered: {missing}", name=one.name, missing=missing
+                )
+            else:
+                self._offered[one.name] = one
+        self._machines.quantities = {one.name: one.quantity for one in self._offered.values()}
+
+    def stopService(self) -> Deferred[None]:
+        """End every session, saying why, and every machine."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
+        await gatherResults([keeper.power_off(ending) for keeper in self._keepers.values()])
+        for record in self._machines:
+            self._forget(record)
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.directory)  # another's socket may still be in it
+            os.close(self._lock)
+            self._lock = None
+
+    # What the stream server asks.
+
+    def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
+        """
+        What a token leads to: the machine's names, and one more viewer of its session.
+
+        :raises NotFound: the machine is gone, or another one.
+        :raises Conflict: it is off.
+        """
+        record = self._machines.get(grant.machine_id)
+        session = self._session(record, grant.machine_uid)
+        return record.subject(), session.viewer()
+
+    def _session(self, record: Record, machine_uid: str) -> Session:
+        if machine_uid and record.uid and machine_uid != record.uid:
+            raise NotFound("machines", record.id)
+        if record.state == pb.MACHINE_TERMINATING:
+            raise NotFound(
+                "machines", record.id, message=f'machine "{record.label}" is being deleted'
+            )
+        session = self._keepers[record.id].session
+        if session is None:
+            raise Conflict(f'machine "{record.label}" is powered off')
+        return session
+
+    # IMachineRuntime.
+
+    def version(self, request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
+        return succeed(
+            pb.VersionResponse(runtime_name=NAME, runtime_version=twisted_exec.__version__)
+        )
+
+    def status(self, request: pb.StatusRequest) -> Deferred[pb.StatusResponse]:
+        found = [
+            pb.MachineClassStatus(
+                machine_class=pb.MachineClass(
+                    name=one.name,
+                    capabilities=pb.MachineClassCapabilities(resources=dict(one.resources)),
+                ),
+                quantity=one.quantity,
+            )
+            for one in self._offered.values()
+        ]
+        return succeed(pb.StatusResponse(machine_class_status=found))
+
+    def list_events(self, request: pb.ListEventsRequest) -> Deferred[pb.ListEventsResponse]:
+        found = self._machines.find_events(request.filter)
+        return succeed(pb.ListEventsResponse(events=found))
+
+    def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
+        found = [record.to_machine() for record in self._machines.find(request.filter)]
+        return succeed(pb.ListMachinesResponse(machines=found))
+
+    @_answered
+    def create_machine(
+        self, request: pb.CreateMachineRequest
+    ) -> Deferred[pb.CreateMachineResponse]:
+        wanted = request.machine
+        _check(wanted)
+        record, is_new = self._machines.create(wanted, self._now_nanoseconds())
+        if is_new:
+            # No driver of ours reads it, and a secret that is not kept is not lost.
+            record.spec.ignition_data = b""
+            self._keep(record)
+        return succeed(pb.CreateMachineResponse(machine=record.to_machine()))
+
+    @_answered
+    def delete_machine(
+        self, request: pb.DeleteMachineRequest
+    ) -> Deferred[pb.DeleteMachineResponse]:
+        record = self._machines.get(request.machine_id)
+        done: Deferred[None] = Deferred()
+        waiting = self._deleting.setdefault(record.id, [])
+        waiting.append(done)
+        if len(waiting) == 1:
+            self._delete(record)
+        return done.addCallback(lambda _: pb.DeleteMachineResponse())
+
+    @_answered
+    def update_machine_annotations(
+        self, request: pb.UpdateMachineAnnotationsRequest
+    ) -> Deferred[pb.UpdateMachineAnnotationsResponse]:
+        record = self._machines.get(request.machine_id)
+        _check_size(request.annotations)
+        record.metadata.annotations.clear()
+        record.metadata.annotations.update(request.annotations)
+        return succeed(pb.UpdateMachineAnnotationsResponse())
+
+    @_answered
+    def update_machine_power(
+        self, request: pb.UpdateMachinePowerRequest
+    ) -> Deferred[pb.UpdateMachinePowerResponse]:
+        record = self._machines.get(request.machine_id)
+        if record.id in self._deleting:
+            raise Conflict(f'machine "{record.label}" is being deleted')
+        self._machines.set_power(record, request.power)
+        keeper = self._keepers[record.id]
+        if request.power == pb.POWER_ON:
+            keeper.power_on()
+        else:
+            keeper.power_off(Ending(POWERED_OFF, f'machine "{record.label}" was powered off'))
+        return succeed(pb.UpdateMachinePowerResponse())
+
+    @_answered
+    def attach_volume(self, request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]:
+        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+
+    @_answered
+    def detach_volume(self, request: pb.DetachVolumeRequest) -> Deferred[pb.DetachVolumeResponse]:
+        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+
+    @_answered
+    def update_volume(self, request: pb.UpdateVolumeRequest) -> Deferred[pb.UpdateVolumeResponse]:
+        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+
+    @_answered
+    def attach_network_interface(
+        self, request: pb.AttachNetworkInterfaceRequest
+    ) -> Deferred[pb.AttachNetworkInterfaceResponse]:
+        raise _no_hardware(self._machines.get(request.machine_id), "network interfaces")
+
+    @_answered
+    def detach_network_interface(
+        self, request: pb.DetachNetworkInterfaceRequest
+    ) -> Deferred[pb.DetachNetworkInterfaceResponse]:
+        raise _no_hardware(self._machines.get(request.machine_id), "network interfaces")
+
+    @_answered
+    def exec(
+        self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
+    ) -> Deferred[pb.ExecResponse]:
+        grant = Grant(request.machine_id, machine_uid, user, session)
+        self._session(self._machines.get(grant.machine_id), machine_uid)
+        return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
+
+    # One machine.
+
+    def _keep(self, record: Record) -> None:
+        directory = os.path.join(self.directory, record.id)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        facts = MachineFacts(
+            id=record.id,
+            label=record.label,
+            hostname=record.spec.guest_config.hostname,
+            directory=directory,
+            marker=(MARK, f"{self._id}/{record.id}"),
+            started=lambda leader: self._record(record.id, [leader]),
+            event=lambda *told: self._event(record, *told),
+        )
+        driver = self._offered[record.class_name].driver
+        keeper = Keeper(
+            driver,
+            facts,
+            self._reactor,
+            lambda state: self._state_changed(record, state),
+            limits=self._limits,
+        )
+        self._keepers[record.id] = keeper
+        if record.spec.power == pb.POWER_ON:
+            keeper.power_on()
+        else:
+            record.state = pb.MACHINE_STOPPED
+
+    def _delete(self, record: Record) -> None:
+        self._cache.forget_machine(record.id)
+        stopping = self._keepers[record.id].power_off(
+            Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
+        )
+        record.state = pb.MACHINE_TERMINATING
+
+        def deleted(_: object) -> None:
+            self._event(record, "Normal", "Deleted", f"machine {record.label} is deleted")
+            self._forget(record)
+            for waiter in self._deleting.pop(record.id):
+                waiter.callback(None)
+
+        stopping.addCallback(deleted)
+
+    def _forget(self, record: Record) -> None:
+        shutil.rmtree(os.path.join(self.directory, record.id), ignore_errors=True)
+        self._machines.remove(record.id)
+        self._keepers.pop(record.id, None)
+
+    def _state_changed(self, record: Record, state: int) -> None:
+        if record.id not in self._deleting:
+            record.state = state
+        if state == pb.MACHINE_STOPPED:
+            self._record(record.id, [])
+
+    def _record(self, machine_id: str, leaders: Sequence[Leader]) -> None:
+        if self._records is not None:
+            self._records.write(machine_id, leaders)
+
+    def _event(self, record: Record, type: str, reason: str, message: str) -> None:
+        self._log.info("{label}: {message}", label=record.label, message=message)
+        self._machines.add_event(record, type, reason, message, self._now_nanoseconds())
+
+
+def _check(wanted: pb.Machine) -> None:
+    """
+    :raises APIError: the machine has parts that no class offers, or is too large to be kept.
+    """
+    for part, name in (
+        (wanted.spec.volumes, "volumes"),
+        (wanted.spec.network_interfaces, "network interfaces"),
+    ):
+        if part:
+            raise NotImplementedByBackend(f"machines of this runtime have no {name}")
+    _check_size(wanted.metadata.annotations)
+    _check_size(wanted.metadata.labels)
+
+
+def _check_size(texts: Mapping[str, str]) -> None:
+    if sum(len(key) + len(value) for key, value in texts.items()) > _MAX_METADATA_BYTES:
+        raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
+
+
+def _no_hardware(record: Record, name: str) -> NotImplementedByBackend:
+    return NotImplementedByBackend(
+        f'machine "{record.label}": machines of this runtime have no {name}'
+    )
+
+
+def _lock(path: str) -> int:
+    """A descriptor to keep; the lock goes with the process, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        directory = os.path.dirname(path)
+        raise StateInUse(f"another runtime is using the state directory {directory}") from None
+    return descriptor
+
+
+def _identity(path: str) -> str:
+    """This state directory's own word, made once; it marks processes as ours."""
+    try:
+        with open(path) as file:
+            found = file.read().strip()
+        if _ID.fullmatch(found):
+            return found
+    except FileNotFoundError:
+        pass
+    made = uuid.uuid4().hex
+    with open(f"{path}.new", "w") as file:
+        file.write(made)
+    os.replace(f"{path}.new", path)
+    return made

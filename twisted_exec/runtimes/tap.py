@@ -1,0 +1,142 @@
+"""
+``twistd exec-runtime``: machines of this host as a program.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python.usage import UsageError
+
+from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.tls.errors import TLSConfigError
+
+from .config import ConfigError, load
+from .host import RuntimeHost, Settings
+from .stream_server import Listening, unix_path
+
+PROGRAM = "exec-runtime"
+
+_FILES = (
+    "config",
+    "state-dir",
+    "tls-cert-file",
+    "tls-private-key-file",
+    "iri-ca-file",
+    "iri-cert-file",
+    "iri-private-key-file",
+)
+
+
+class Options(ProgramOptions):
+    """Command line of the runtime."""
+
+    program = PROGRAM
+    synopsis = "--config=FILE --iri-listen=TARGET [options]"
+    longdesc = "Runs shells and virtual machines on this host, and serves their consoles."
+
+    optParameters = [
+        ["config", None, None, "YAML: the machine classes that this host offers (required)."],
+        ["iri-listen", None, None, "gRPC target: unix:///PATH, or dns:///HOST:PORT (required)."],
+        ["state-dir", None, "exec-runtime-state", "What a later start must know; private."],
+        ["streaming-listen", None, "", "Consoles: unix:PATH or a TCP endpoint; default: private."],
+        ["base-url", None, "", "How poollets reach the consoles; default: as it listens."],
+        ["tls-cert-file", None, "", "Serving certificate of the consoles, for TCP."],
+        ["tls-private-key-file", None, "", "Its private key."],
+        ["iri-ca-file", None, "", "The CA of poollets, for a TCP --iri-listen."],
+        ["iri-cert-file", None, "", "Our certificate for a TCP --iri-listen."],
+        ["iri-private-key-file", None, "", "Its private key."],
+        ["iri-client-names", None, "", "Common names of poollets that may ask, with commas."],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", float],
+        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allow-uid"] = []
+
+    def opt_allow_uid(self, told: str) -> None:
+        """A user, by number or name, that may use the UNIX sockets besides root and our own; may be repeated."""
+        try:
+            self["allow-uid"].append(int(told) if told.isdigit() else pwd.getpwnam(told).pw_uid)
+        except KeyError:
+            raise UsageError(f"--allow-uid: there is no user {told!r} on this host") from None
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something is missing or cannot be meant.
+        """
+        for name in ("config", "iri-listen"):
+            if not self[name]:
+                raise UsageError(f"--{name} is missing")
+        if bool(self["tls-cert-file"]) != bool(self["tls-private-key-file"]):
+            raise UsageError("--tls-cert-file and --tls-private-key-file go together")
+        if self["base-url"] and "://" not in self["base-url"]:
+            raise UsageError(f"--base-url {self['base-url']!r} is no URL such as https://HOST:PORT")
+        if not 0 <= self["drain-seconds"] <= 3600:
+            raise UsageError("--drain-seconds is not between 0 and 3600")
+        for name in _FILES:
+            if self[name]:
+                # A daemon's working directory is another one.
+                self[name] = os.path.abspath(self[name])
+
+
+def makeService(options: Options) -> IService:
+    """The runtime that the command line describes; nothing is opened yet."""
+    from twisted.internet import reactor
+
+    try:
+        host = _host(options, reactor)
+    except (ConfigError, TargetError, TLSConfigError) as problem:
+        raise refusal(PROGRAM, str(problem)) from None
+    host.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    service: IService = host
+    return service
+
+
+def _host(options: Options, reactor: Any) -> RuntimeHost:
+    audit_log = options["audit-log"]
+    audit = JSONLinesAudit(audit_log if audit_log == "-" else os.path.abspath(audit_log))
+    return RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
+
+
+def settings(options: Options) -> Settings:
+    """
+    The command line as the service wants it.
+
+    :raises ConfigError: the file cannot be used.
+    :raises TargetError: an address cannot be used.
+    """
+    address = options["streaming-listen"]
+    if address.startswith("unix:"):
+        unix_path(address)
+    return Settings(
+        classes=load(options["config"]),
+        state_directory=options["state-dir"],
+        iri_target=options["iri-listen"],
+        streaming=Listening(
+            address,
+            base_url=options["base-url"],
+            certificate=options["tls-cert-file"],
+            key=options["tls-private-key-file"],
+        ),
+        iri_tls=_iri_tls(options),
+        allowed_uids=options["allow-uid"],
+        drain_seconds=options["drain-seconds"],
+    )
+
+
+def _iri_tls(options: Options) -> MutualTLS | None:
+    given = [options[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
+    if not any(given):
+        return None
+    if not all(given):
+        raise TargetError("--iri-ca-file, --iri-cert-file and --iri-private-key-file go together")
+    names = [name.strip() for name in options["iri-client-names"].split(",")]
+    ca, certificate, key = given
+    return MutualTLS(ca, certificate, key, client_names=frozenset(name for name in names if name))
