@@ -122,6 +122,16 @@ class KubeClientContract:
         stored = await self.client.patch(MACHINES, "vm", patch, "lab")
         self.assertEqual(stored["metadata"]["labels"], {"b": "3", "c": "4"})
 
+    async def test_patch_conflict(self: Any) -> None:
+        """A patch that names an old version is a conflict: lists are replaced as a whole."""
+        old = await self.client.create(MACHINES, machine("vm"), "lab")
+        await self.client.patch(MACHINES, "vm", {"metadata": {"finalizers": [FINALIZER]}}, "lab")
+        version = old["metadata"]["resourceVersion"]
+        patch = {"metadata": {"finalizers": [], "resourceVersion": version}}
+        self.assertEqual(
+            (await self.refused(self.client.patch(MACHINES, "vm", patch, "lab"))).code, 409
+        )
+
     async def test_unchanged(self: Any) -> None:
         """A patch that changes nothing makes no new version."""
         made = await self.client.create(MACHINES, machine("vm", labels={"a": "1"}), "lab")

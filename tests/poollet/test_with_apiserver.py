@@ -1,0 +1,192 @@
+"""
+A poollet and the real API server, joined by TLS: what their certificates and roles allow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.poollet.chain import (
+    FORWARDING,
+    SERVING,
+    USERS,
+    PoolletCase,
+    Viewer,
+    reactor,
+    until,
+)
+from tests.poollet.doubles import CLASSES, MACHINES, POOLS, machine
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver import service as apiserver
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.tls.authority import Issued
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
+
+ADMIN = USERS.issue_client("admin", ["system:masters"])
+POOLLET = USERS.issue_client(IRONCORE.pool_identity("pool-a"), [IRONCORE.pool_identity_group])
+SERVED = SERVING.issue_server(["127.0.0.1"], common_name=IRONCORE.pool_identity("pool-a"))
+PROXY = FORWARDING.issue_client("exec-apiserver")
+
+PATH = "/apis/compute.ironcore.dev/v1alpha1/namespaces/lab/machines/vm/exec"
+
+
+class TogetherTests(PoolletCase):
+    """Both programs' services; only the runtime is a double."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.server = apiserver.APIServer(
+            apiserver.Settings(
+                listen="tcp:0:interface=127.0.0.1",
+                certificate=self.write("api.crt", SERVED.certificate_pem),
+                key=self.write("api.key", SERVED.key_pem),
+                client_ca=self.write("users.crt", USERS.certificate_pem),
+                poollet_certificate=self.write("proxy.crt", PROXY.certificate_pem),
+                poollet_key=self.write("proxy.key", PROXY.key_pem),
+                poollet_ca=self.write("serving.crt", SERVING.certificate_pem),
+                drain_seconds=0,
+            ),
+            MemoryStorage(),
+            self.audit,
+            reactor,
+        )
+        self.server.startService()
+        self.addCleanup(self.server.stopService)
+        await self.server.when_ready()
+        self.admin = self.connect(ADMIN)
+        await self.admin.create(kinds.NAMESPACES.resource, {"metadata": {"name": "lab"}})
+        await self.admin.create(
+            CLASSES, {"metadata": {"name": "pty"}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
+        )
+        await self.admin.create(MACHINES, machine(), "lab")
+        self.poollet = Poollet(
+            self.settings(
+                certificate=self.write("pool.crt", SERVED.certificate_pem),
+                key=self.write("pool.key", SERVED.key_pem),
+            ),
+            self.connect(POOLLET),
+            self.runtime,
+            self.audit,
+            reactor,
+        )
+        self.poollet.startService()
+        self.addCleanup(self.stop)
+        await self.poollet.when_ready()
+
+    def connect(self, identity: Issued) -> KubeClient:
+        client = KubeClient(
+            ClientConfig(
+                self.server.url,
+                ca=Material(data=SERVING.certificate_pem),
+                certificate=Material(data=identity.certificate_pem),
+                key=Material(data=identity.key_pem),
+            ),
+            reactor,
+        )
+        self.addCleanup(client.close)
+        return client
+
+    async def running(self) -> dict[str, Any]:
+        """The machine, once it runs."""
+        while True:
+            found = await self.admin.get(MACHINES, "vm", "lab")
+            if (found.get("status") or {}).get("state") == "Running":
+                return found
+            turn: Deferred[None] = Deferred()
+            reactor.callLater(0.01, turn.callback, None)
+            await turn
+
+    async def console(self, identity: Issued) -> Viewer:
+        tls = ClientTLS(
+            "127.0.0.1",
+            ca_pem=SERVING.certificate_pem,
+            certificate_pem=identity.certificate_pem,
+            key_pem=identity.key_pem,
+        )
+        address: Any = self.server.address
+        endpoint = client_endpoint(reactor, "127.0.0.1", address.port, tls)
+        head = UpgradeRequest(
+            b"POST",
+            PATH.encode(),
+            b"api",
+            [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")],
+        )
+        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=10)
+        viewer = Viewer()
+        upgraded.hand_over(viewer)
+        self.addCleanup(upgraded.abort)
+        await until(lambda: viewer.data == b"hello")
+        return viewer
+
+    async def test_lifecycle(self) -> None:
+        """The poollet's role lets it register, run and delete; nothing is denied."""
+        found = await self.running()
+        self.assertEqual(found["metadata"]["finalizers"], [IRONCORE.finalizer])
+        self.assertEqual(found["status"]["observedGeneration"], found["metadata"]["generation"])
+        pool = await self.admin.get(POOLS, "pool-a")
+        self.assertEqual(pool["status"]["availableMachineClasses"], [{"name": "pty"}])
+        self.assertEqual(pool["status"]["state"], "Ready")
+        code, body = await self.get("/readyz")
+        self.assertEqual(code, 200, body)
+        await self.admin.delete(MACHINES, "vm", "lab")
+        await until(lambda: not self.runtime.machines)
+
+    async def test_console(self) -> None:
+        """A console through both; deleting the machine ends it on every hop, on record."""
+        found = await self.running()
+        viewer = await self.console(ADMIN)
+        viewer.transport.write(b" you")
+        await until(lambda: viewer.data == b"hello you")
+        (asked,) = self.runtime.execs
+        self.assertEqual(asked[1:3], ("admin", found["metadata"]["uid"]))
+        await self.admin.delete(MACHINES, "vm", "lab")
+        await until(lambda: viewer.lost is not None)
+        await until(lambda: len(self.audit.events) == 4)
+        self.assertEqual({event["session"] for event in self.audit.events}, {asked[3]})
+        ends = [event for event in self.audit.events if event["event"] == "end"]
+        self.assertEqual({end["hop"] for end in ends}, {"apiserver", "poollet"})
+        self.assertEqual({end["reason"] for end in ends}, {"MachineDeleted"})
+        self.assertEqual({end["caller"] for end in ends}, {"", "exec-apiserver"})
+
+    async def test_nobody(self) -> None:
+        """A user without a role is refused before the poollet hears of it."""
+        await self.running()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.console(USERS.issue_client("joe"))
+        self.assertEqual(caught.exception.code, 403)
+        self.assertEqual({event["hop"] for event in self.audit.events}, {"apiserver"})
+
+    async def test_around_the_api_server(self) -> None:
+        """The poollet's own certificate opens no console, neither here nor there."""
+        await self.running()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open(user=b"admin", identity=POOLLET)
+        self.assertEqual(caught.exception.code, 403)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.console(POOLLET)
+        self.assertEqual(caught.exception.code, 403)
+
+    async def test_fenced(self) -> None:
+        """The poollet may not touch another pool or see its machines."""
+        mine = self.connect(POOLLET)
+        await self.admin.create(MACHINES, machine("other", "pool-b"), "lab")
+        for asking in (
+            mine.create(POOLS, {"metadata": {"name": "pool-b"}}),
+            mine.list(MACHINES),
+            mine.get(MACHINES, "other", "lab"),
+            mine.patch(
+                MACHINES, "other", {"status": {"state": "Running"}}, "lab", subresource="status"
+            ),
+        ):
+            with self.assertRaises(APIError) as caught:
+                await asking
+            self.assertEqual(caught.exception.code, 403)
