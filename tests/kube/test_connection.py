@@ -182,6 +182,13 @@ class PartsTests(TestCase):
             config = ClientConfig(server)
             self.assertEqual((host_and_port(config), host_header(config)), (address, host))
 
+    async def test_in_the_clear(self) -> None:
+        """A configuration made by hand sends no credential in the clear either."""
+        client = KubeClient(ClientConfig("http://192.0.2.1:1", token="t"), reactor)
+        with self.assertRaises(APIError) as caught:
+            await client.get(MACHINES, "vm")
+        self.assertIn("in the clear", caught.exception.message)
+
     def test_bad_pem(self) -> None:
         """A certificate that is none names the kubeconfig."""
         config = ClientConfig("https://api", ca=Material(data=b"nonsense"), source="FILE")

@@ -199,6 +199,9 @@ class RefusalTests(KubeconfigTestCase):
             self.with_cluster("server: 'http://10.0.0.1'", "token: t"),
             'FILE: cluster "c": credentials would travel in the clear; use an https:// server',
         )
+        self.assertIn(
+            "in the clear", self.with_cluster("server: 'http://127.0.0.1.example'", "token: t")
+        )
         path = self.write(
             "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:8001'}}]\n"
             f"{CONTEXT}users: [{{name: u, user: {{token: t}}}}]"

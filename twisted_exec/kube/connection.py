@@ -18,7 +18,7 @@ from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from zope.interface import implementer
 
-from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, read_file
+from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, is_loopback, read_file
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
@@ -68,6 +68,10 @@ class _ServerEndpoint:
     def _underlying(self) -> IStreamClientEndpoint:
         host, port = host_and_port(self.config)
         if self.config.url.scheme == "http":
+            if self.config.has_credentials and not is_loopback(self.config.url):
+                raise KubeConfigError(
+                    f"{self.config.server}: credentials would travel in the clear"
+                )
             plain: IStreamClientEndpoint = HostnameEndpoint(
                 self.reactor, host, port, timeout=self.timeout_seconds
             )

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -352,11 +352,9 @@ def check_server(server: str, fail: Callable[[str], Exception]) -> None:
 
 
 def is_loopback(url: SplitResult) -> bool:
-    """The URL's host is this machine by name or by number."""
+    """The URL's host is this machine, as ``localhost`` or by number."""
     host = url.hostname or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
-def default_path() -> str:
-    """Where kubectl keeps its own."""
-    return str(Path.home() / ".kube" / "config")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
