@@ -1,0 +1,95 @@
+"""
+A console as a test reads it: what was printed, and until when to wait.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from twisted_exec.kube.exec import ConsoleEndpoint
+from twisted_exec.kube.kubeconfig import load
+
+
+class Screen(Protocol):
+    """
+    Collects what a console prints.
+
+    :ivar output: all of it so far.
+    :ivar ended: fires with the :class:`Failure` that ``connectionLost`` got.
+    """
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.output = b""
+        self.ended: Deferred[Failure] = Deferred()
+        self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[int]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.output += data
+        waiting, self._waiting = self._waiting, []
+        for pattern, start, found in waiting:
+            self._look(pattern, start, found)
+
+    def _look(self, pattern: re.Pattern[bytes], start: int, found: Deferred[int]) -> None:
+        if found.called:
+            return
+        match = pattern.search(self.output, start)
+        if match is None:
+            self._waiting.append((pattern, start, found))
+        else:
+            found.callback(match.end())
+
+    def until(self, pattern: bytes, *, start: int = 0, seconds: float = 60) -> Deferred[int]:
+        """Fires with the offset behind the first match at or after ``start``."""
+        found: Deferred[int] = Deferred()
+
+        def late(result: object, timeout: float) -> Failure:
+            tail = self.output[-2000:]
+            return Failure(AssertionError(f"no {pattern!r} in {timeout} s, but {tail!r}"))
+
+        found.addTimeout(seconds, reactor, onTimeoutCancel=late)
+        self._look(re.compile(pattern), start, found)
+        return found
+
+    def type(self, data: bytes) -> None:
+        """Press keys."""
+        self.transport.write(data)
+
+    async def ask(self, line: bytes, pattern: bytes, *, seconds: float = 60) -> int:
+        """Type a line and wait for an answer behind what is there already."""
+        start = len(self.output)
+        self.type(line)
+        return await self.until(pattern, start=start, seconds=seconds)
+
+    async def leave(self) -> None:
+        """Close from this side and wait for the end."""
+        self.transport.loseConnection()
+        await self.ended
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        waiting, self._waiting = self._waiting, []
+        for pattern, _, found in waiting:
+            if not found.called:
+                told = f"the console ended without {pattern.pattern!r}: {reason.value}"
+                found.errback(AssertionError(f"{told}; {self.output[-2000:]!r}"))
+        self.ended.callback(reason)
+
+
+def endpoint(kubeconfig: str, machine: str) -> IStreamClientEndpoint:
+    """The console of a machine in the kubeconfig's namespace."""
+    config = load(kubeconfig)
+    return ConsoleEndpoint(config, config.namespace, machine, reactor)
+
+
+def watch(kubeconfig: str, machine: str) -> Deferred[Screen]:
+    """Open a machine's console."""
+    return connectProtocol(endpoint(kubeconfig, machine), Screen())

@@ -1,0 +1,39 @@
+"""
+The real kubectls of this machine: the one on PATH, and those of other versions
+that lie beside the file it links to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from . import programs
+
+
+def found() -> dict[str, str]:
+    """``{"kubectl": path, "kubectl.1.27": path ...}``, oldest named version first."""
+    default = shutil.which("kubectl")
+    if default is None:
+        return {}
+    beside = Path(os.path.realpath(default)).parent
+    versions = [path for path in beside.glob("kubectl.*") if re.fullmatch(r"kubectl\.1\.\d+", path.name)]
+    versions.sort(key=lambda path: int(path.name.rsplit(".", 1)[1]))
+    return {path.name: str(path) for path in versions} | {"kubectl": default}
+
+
+async def run(
+    kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 60
+) -> tuple[int, str, str]:
+    """Exit code, standard output, and everything it printed."""
+    program = programs.start([kubectl, *argv], env=env)
+    assert program.transport is not None
+    if stdin:
+        program.type(stdin)
+    program.transport.closeStdin()
+    program.ended.addTimeout(seconds, programs._reactor)
+    code = await program.ended
+    return code, program.stdout.decode(errors="replace"), program.output.decode(errors="replace")
