@@ -11,7 +11,8 @@ from decimal import Decimal
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30}))"
-    r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?"
+    r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?",
+    re.ASCII,
 )
 _SUFFIXES = {
     "n": Decimal(10) ** -9,

@@ -16,7 +16,7 @@ from twisted_exec.api.status import BadRequest
 
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUALS = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<values>[^\s=!,]*)")
-_COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?\d{1,18})")
+_COMPARE = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<operator><|>)\s*(?P<values>-?[0-9]{1,18})")
 _SPLIT = re.compile(r",(?![^()]*\))")
 _LIMIT_CHARACTERS = 4096
 
@@ -47,7 +47,7 @@ class Requirement:
         return value is not None and self._compares(value)
 
     def _compares(self, value: str) -> bool:
-        if not re.fullmatch(r"-?\d{1,18}", value):
+        if not re.fullmatch(r"-?[0-9]{1,18}", value):
             return False
         (bound,) = self.values
         return int(value) < int(bound) if self.operator == "<" else int(value) > int(bound)

@@ -1,0 +1,137 @@
+"""
+Tests for :mod:`twisted_exec.api.body` and :mod:`twisted_exec.api.protobuf`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import body, protobuf
+from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+
+VECTORS = Path(__file__).parents[1] / "captures" / "protobuf-vectors.json"
+
+
+class JSONTests(SynchronousTestCase):
+    """JSON bodies."""
+
+    def test_object(self) -> None:
+        """With any of its media types, or none."""
+        for kind in [
+            "",
+            "application/json",
+            "application/json; charset=utf-8",
+            "application/merge-patch+json",
+        ]:
+            self.assertEqual(body.decode(kind, b'{"a": [1, null]}'), {"a": [1, None]})
+
+    def test_unreadable(self) -> None:
+        """What is no JSON object is 400, however odd."""
+        for raw in [
+            b"",
+            b"{",
+            b"[]",
+            b"1",
+            b"\xff",
+            b'{"a": NaN}',
+            b"[" * 100_000,
+            b'{"a":' * 70 + b"1" + b"}" * 70,
+            b'{"a": ' + b"9" * 10_000 + b"}",
+        ]:
+            with self.assertRaises(BadRequest, msg=raw[:20].decode("latin-1")):
+                body.decode("application/json", raw)
+
+    def test_unknown_type(self) -> None:
+        """A type that nobody reads is 415."""
+        with self.assertRaises(UnsupportedMediaType):
+            body.decode("text/plain", b"{}")
+
+
+class YAMLTests(SynchronousTestCase):
+    """YAML bodies."""
+
+    def test_object(self) -> None:
+        """Dates stay text; the rest is as JSON would have it."""
+        self.assertEqual(
+            body.decode("application/yaml", b"a: 2020-01-01\nb: {c: 1}\nd: [x, true]\n"),
+            {"a": "2020-01-01", "b": {"c": 1}, "d": ["x", True]},
+        )
+
+    def test_unreadable(self) -> None:
+        """What is no plain YAML object is 400."""
+        for raw in [
+            b"- a",
+            b"a: [",
+            b"a: !!python/object:os.system x",
+            b"1: 2",
+            b"a: !!binary aGk=",
+            b"a: b: c",
+            b"\xff",
+            b"a: 1\n---\nb: 2\n",
+            b"a: !!set {x}",
+            b"? [a]\n: b",
+        ]:
+            with self.assertRaises(BadRequest, msg=raw.decode("latin-1")):
+                body.decode("application/yaml", raw)
+
+    def test_bombs(self) -> None:
+        """Aliases and masses of YAML are refused before they cost anything."""
+        with self.assertRaises(BadRequest) as caught:
+            body.decode("application/apply-patch+yaml", b"a: &x [1]\nb: [*x, *x]\n")
+        self.assertEqual(caught.exception.message, "YAML aliases are not accepted")
+        with self.assertRaises(RequestEntityTooLarge):
+            body.decode("application/yaml", b"a: b\n" * 200_000)
+
+
+class ProtobufTests(SynchronousTestCase):
+    """What kubectl sends in protobuf."""
+
+    def test_captured(self) -> None:
+        """Bodies of kubectl 1.33 read as what they say."""
+        vectors = {
+            vector["cmd"]: protobuf.decode(bytes.fromhex(vector["hex"]))
+            for vector in json.loads(VECTORS.read_text())["vectors"]
+        }
+        self.assertEqual(
+            vectors["kubectl auth can-i get machines"]["spec"]["resourceAttributes"],
+            {
+                "namespace": "default",
+                "verb": "get",
+                "group": "compute.example.dev",
+                "resource": "machines",
+            },
+        )
+        self.assertEqual(
+            vectors["kubectl auth can-i --list"],
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectRulesReview",
+                "metadata": {},
+                "spec": {"namespace": "default"},
+            },
+        )
+        self.assertEqual(vectors["kubectl auth whoami"]["kind"], "SelfSubjectReview")
+        namespace = vectors["kubectl create namespace foo"]
+        self.assertEqual((namespace["kind"], namespace["metadata"]["name"]), ("Namespace", "foo"))
+
+    def test_unknown_kind(self) -> None:
+        """Other kinds are asked for in JSON."""
+        unknown = b"k8s\x00" + bytes([10, 8, 18, 6]) + b"Secret"
+        with self.assertRaises(UnsupportedMediaType) as caught:
+            body.decode(protobuf.MEDIA_TYPE, unknown)
+        self.assertIn("send application/json", caught.exception.message)
+
+    @given(st.binary(max_size=64), st.integers(0, 200))
+    def test_garbage(self, noise: bytes, at: int) -> None:
+        """Damaged bodies are refused or read, never anything else."""
+        good = bytes.fromhex(json.loads(VECTORS.read_text())["vectors"][0]["hex"])
+        for raw in (good[:at] + noise + good[at + len(noise) :], good[:at], b"k8s\x00" + noise):
+            try:
+                protobuf.decode(raw)
+            except (BadRequest, UnsupportedMediaType):
+                pass

@@ -1,0 +1,291 @@
+"""
+Tests for :mod:`twisted_exec.api.kinds`, through the way into the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import kinds, strategy
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.status import Invalid
+
+
+class KindTestCase(SynchronousTestCase):
+    """Creates and updates objects of one kind."""
+
+    kind: Kind
+
+    def create(self, **more: Any) -> Object:
+        body = {"metadata": {"name": "a"}, **more}
+        namespace = "default" if self.kind.resource.namespaced else ""
+        obj = strategy.for_create(self.kind, body, namespace=namespace, now=0)
+        obj["metadata"]["resourceVersion"] = "1"
+        return obj
+
+    def refused(self, **more: Any) -> list[str]:
+        with self.assertRaises(Invalid) as caught:
+            self.create(**more)
+        return [
+            f"{cause['field']}: {cause['message']}" for cause in caught.exception.details["causes"]
+        ]
+
+    def update_refused(self, old: Object, **change: Any) -> list[str]:
+        with self.assertRaises(Invalid) as caught:
+            strategy.for_update(self.kind, {**old, **change}, old)
+        return [
+            f"{cause['field']}: {cause['message']}" for cause in caught.exception.details["causes"]
+        ]
+
+
+class MachineTests(KindTestCase):
+    """Machines."""
+
+    kind = kinds.MACHINES
+    good = {"machineClassRef": {"name": "small"}}
+
+    def spec_refused(self, **spec: Any) -> list[str]:
+        return self.refused(spec={**self.good, **spec})
+
+    def test_needed(self) -> None:
+        """A class is needed."""
+        self.assertEqual(self.refused(), ["spec: Required value"])
+        self.assertEqual(self.refused(spec={}), ["spec.machineClassRef: Required value"])
+        self.assertEqual(
+            self.refused(spec={"machineClassRef": {}}),
+            ["spec.machineClassRef.name: Required value: must specify a name"],
+        )
+
+    def test_names(self) -> None:
+        """A machine's name is a DNS label, references are DNS subdomains."""
+        self.assertEqual(len(self.refused(spec=self.good, metadata={"name": "a.b"})), 1)
+        self.assertEqual(len(self.spec_refused(machinePoolRef={"name": "A"})), 1)
+        self.assertEqual(len(self.spec_refused(machinePoolSelector={"-": "x"})), 1)
+
+    def test_power(self) -> None:
+        """On or Off."""
+        self.assertEqual(
+            self.spec_refused(power="Maybe"),
+            ['spec.power: Unsupported value: "Maybe": supported values: "Off", "On"'],
+        )
+
+    def test_volumes(self) -> None:
+        """Unique names and devices, exactly one source."""
+        one = {"name": "root", "localDisk": {"image": "i"}}
+        self.assertEqual(
+            self.spec_refused(volumes=[one, one]),
+            ['spec.volume[1].name: Duplicate value: "root"'],
+        )
+        self.assertEqual(
+            self.spec_refused(volumes=[{"name": "a"}]),
+            [
+                "spec.volume[0]: Required value: must specify one of volumeRef, emptyDisk, "
+                "localDisk, ephemeral"
+            ],
+        )
+        self.assertEqual(
+            self.spec_refused(volumes=[{**one, "emptyDisk": {}}]),
+            ["spec.volume[0].localDisk: Forbidden: must only specify one source"],
+        )
+        twice = [{**one, "device": "oda"}, {**one, "name": "b", "device": "oda"}]
+        self.assertEqual(
+            self.spec_refused(volumes=twice), ['spec.volume[1].device: Duplicate value: "oda"']
+        )
+
+    def test_devices(self) -> None:
+        """Volumes without a device get the next free one."""
+        volumes = [
+            {"name": name, "localDisk": {}, **device}
+            for name, device in [("a", {}), ("b", {"device": "odb"}), ("c", {})]
+        ]
+        made = self.create(spec={**self.good, "volumes": volumes})
+        self.assertEqual(
+            [item["device"] for item in made["spec"]["volumes"]], ["oda", "odb", "odc"]
+        )
+
+    def test_network_interfaces(self) -> None:
+        """The same rules as for volumes."""
+        self.assertEqual(
+            self.spec_refused(
+                networkInterfaces=[{"name": "A", "networkInterfaceRef": {"name": "x"}}]
+            )[0][:36],
+            "spec.networkInterface[0].name: Inval",
+        )
+
+    def test_immutable_parts(self) -> None:
+        """The guest's host name and disks made from an image stay."""
+        disk = {"name": "root", "localDisk": {"image": "i"}, "device": "oda"}
+        spec = {**self.good, "guestConfig": {"hostname": "h"}, "volumes": [disk], "power": "On"}
+        old = self.create(spec=spec)
+        self.assertEqual(
+            self.update_refused(old, spec={**spec, "guestConfig": {"hostname": "i"}}),
+            ["spec.guestConfig: Forbidden: field is immutable"],
+        )
+        self.assertEqual(
+            self.update_refused(old, spec={**spec, "volumes": []}),
+            ["spec.volume: Forbidden: volume root with an image is immutable"],
+        )
+
+    def test_columns(self) -> None:
+        """What ``kubectl get machines`` shows."""
+        empty = {"metadata": {"name": "a"}, "spec": {}}
+        self.assertEqual(
+            [column.read(empty) for column in self.kind.columns],
+            ["<none>", "<none>", "<none>", "<unknown>"],
+        )
+        full = self.create(
+            spec={
+                **self.good,
+                "machinePoolRef": {"name": "p"},
+                "volumes": [{"name": "root", "localDisk": {"image": "os"}}],
+            }
+        )
+        self.assertEqual(
+            [column.read(full) for column in self.kind.columns], ["small", "os", "p", "Pending"]
+        )
+
+
+class PoolTests(KindTestCase):
+    """MachinePools."""
+
+    kind = kinds.MACHINEPOOLS
+
+    def test_provider(self) -> None:
+        """The provider's ID is set once."""
+        old = self.create(spec={"providerID": "a://b"})
+        self.assertEqual(
+            self.update_refused(old, spec={"providerID": "c://d"}),
+            ["spec.providerID: Forbidden: field is immutable"],
+        )
+        empty = self.create()
+        strategy.for_update(self.kind, {**empty, "spec": {"providerID": "x"}}, empty)
+
+    def test_columns(self) -> None:
+        """The classes that it offers."""
+        pool = {"status": {"availableMachineClasses": [{"name": "a"}, {"name": "b"}]}}
+        self.assertEqual(self.kind.columns[0].read(pool), "a,b")
+        self.assertEqual(self.kind.columns[0].read({}), "<none>")
+
+
+class ClassTests(KindTestCase):
+    """MachineClasses."""
+
+    kind = kinds.MACHINECLASSES
+
+    def test_capabilities(self) -> None:
+        """CPU and memory are needed and positive."""
+        self.create(capabilities={"cpu": "500m", "memory": "1Gi", "gpu": 0})
+        self.assertEqual(
+            self.refused(capabilities={"cpu": 0}),
+            [
+                "capabilities[cpu]: Invalid value: 0: must be greater than zero",
+                "capabilities[memory]: Required value: must be greater than zero",
+            ],
+        )
+        self.assertEqual(len(self.refused(capabilities={"cpu": "x", "memory": "-1"})), 2)
+
+    def test_immutable(self) -> None:
+        """Capabilities never change."""
+        old = self.create(capabilities={"cpu": 1, "memory": 1})
+        self.assertEqual(
+            self.update_refused(old, capabilities={"cpu": 2, "memory": 1}),
+            ["capabilities: Forbidden: field is immutable"],
+        )
+
+
+class RoleTests(KindTestCase):
+    """Roles and bindings."""
+
+    def test_rules(self) -> None:
+        """Verbs, and either resources or URLs."""
+        self.kind = kinds.CLUSTERROLES
+        self.create(
+            rules=[{"verbs": ["get"], "nonResourceURLs": ["/x"]}], metadata={"name": "system:x"}
+        )
+        self.assertEqual(len(self.refused(rules=[{"verbs": []}])), 3)
+        self.assertEqual(
+            len(
+                self.refused(
+                    rules=[{"verbs": ["get"], "nonResourceURLs": ["/"], "resources": ["x"]}]
+                )
+            ),
+            1,
+        )
+        self.kind = kinds.ROLES
+        self.assertEqual(
+            len(self.refused(rules=[{"verbs": ["get"], "nonResourceURLs": ["/x"]}])), 1
+        )
+
+    def test_bindings(self) -> None:
+        """Groups of the API are filled in; the role cannot be changed."""
+        self.kind = kinds.ROLEBINDINGS
+        role = {"kind": "Role", "name": "r"}
+        old = self.create(roleRef=role, subjects=[{"kind": "User", "name": "u"}])
+        group = "rbac.authorization.k8s.io"
+        self.assertEqual(old["roleRef"], {**role, "apiGroup": group})
+        self.assertEqual(old["subjects"], [{"kind": "User", "name": "u", "apiGroup": group}])
+        self.assertEqual(len(self.update_refused(old, roleRef={"kind": "Role", "name": "s"})), 1)
+
+    def test_bad_bindings(self) -> None:
+        """Unknown kinds, empty names and missing namespaces are refused."""
+        self.kind = kinds.CLUSTERROLEBINDINGS
+        good = {"kind": "ClusterRole", "name": "r"}
+        for reference, subject in [
+            ({"kind": "Role", "name": "r"}, {"kind": "User", "name": "u"}),
+            ({**good, "apiGroup": "x"}, {"kind": "User", "name": "u"}),
+            ({**good, "name": ""}, {"kind": "User", "name": "u"}),
+            (good, {"kind": "Robot", "name": "u"}),
+            (good, {"kind": "User", "name": ""}),
+            (good, {"kind": "ServiceAccount", "name": "u"}),
+            (good, {"kind": "User", "name": "u", "apiGroup": "x"}),
+        ]:
+            self.assertEqual(len(self.refused(roleRef=reference, subjects=[subject])), 1)
+        self.assertEqual(self.refused(), ["roleRef: Required value"])
+
+
+class AllTests(SynchronousTestCase):
+    """What holds for every kind."""
+
+    def test_unique(self) -> None:
+        """No two kinds have the same group, version and plural."""
+        resources = [kind.resource for kind in kinds.ALL]
+        self.assertEqual(len(resources), len(set(resources)))
+
+    def test_empty_bodies(self) -> None:
+        """An object with nothing but a name is stored or refused, nothing else."""
+        for kind in kinds.ALL:
+            namespace = "default" if kind.resource.namespaced else ""
+            try:
+                strategy.for_create(kind, {"metadata": {"name": "a"}}, namespace=namespace, now=0)
+            except Invalid:
+                continue
+
+
+class DialectTests(SynchronousTestCase):
+    """The names of ironcore."""
+
+    def test_paths(self) -> None:
+        """A poollet's path has no version and is encoded."""
+        self.assertEqual(
+            IRONCORE.poollet_path("ns", "a/b"),
+            "/apis/compute.ironcore.dev/namespaces/ns/machines/a%2Fb/exec",
+        )
+
+    def test_identities(self) -> None:
+        """From a pool to its poollet's user and back."""
+        user = IRONCORE.pool_identity("p")
+        self.assertEqual(user, "compute.ironcore.dev:system:machinepool:p")
+        self.assertEqual(IRONCORE.pool_of(user), "p")
+        self.assertIsNone(IRONCORE.pool_of("jane"))
+        self.assertIsNone(IRONCORE.pool_of(IRONCORE.pool_identity("")))
+
+    def test_labels(self) -> None:
+        """What a poollet tells its runtime."""
+        self.assertEqual(IRONCORE.uid_label, "machinepoollet.ironcore.dev/machine-uid")
+        self.assertEqual(
+            IRONCORE.runtime_generation_annotation,
+            "machinepoollet.ironcore.dev/irimachine-generation",
+        )

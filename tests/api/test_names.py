@@ -1,0 +1,63 @@
+"""
+Tests for :mod:`twisted_exec.api.names`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import names
+
+
+class NamesTests(SynchronousTestCase):
+    """Each rule lets good values pass and says what is wrong with others."""
+
+    def check(self, rule: object, good: list[str], bad: list[str]) -> None:
+        assert callable(rule)
+        for value in good:
+            self.assertEqual(rule(value), [], value)
+        for value in bad:
+            self.assertNotEqual(rule(value), [], value)
+
+    def test_dns_label(self) -> None:
+        """Lower-case letters, digits and dashes inside, up to 63."""
+        self.check(
+            names.dns_label,
+            ["a", "vm-1", "0", "a" * 63],
+            ["", "-a", "a-", "A", "a.b", "a_b", "a" * 64, "ä", "a\n", "a/b"],
+        )
+
+    def test_dns_subdomain(self) -> None:
+        """Labels joined by dots, up to 253."""
+        self.check(
+            names.dns_subdomain,
+            ["a", "a.b-c.d", "1.2"],
+            ["", ".a", "a.", "a..b", "A.b", "a" * 254, "a.b\n"],
+        )
+
+    def test_path_segment(self) -> None:
+        """Colons and capitals are good, what a URL would misread is not."""
+        self.check(
+            names.path_segment,
+            ["system:basic-user", "A b"],
+            [".", "..", "a/b", "a%b", "a\x00b", "a\nb"],
+        )
+
+    def test_qualified_name(self) -> None:
+        """A name, perhaps behind a domain and a slash."""
+        self.check(
+            names.qualified_name,
+            ["app", "A_b.c", "example.com/app"],
+            ["", "/app", "example.com/", "a/b/c", "-a", "EXAMPLE.com/a", "a" * 64],
+        )
+
+    def test_label_value(self) -> None:
+        """May be empty."""
+        self.check(names.label_value, ["", "A-b_c.1"], ["-", "a b", "a" * 64, "a\n"])
+
+    def test_generated(self) -> None:
+        """Five characters follow the prefix, and what comes out is a label."""
+        made = {names.generated("vm-") for _ in range(50)}
+        self.assertEqual({len(name) for name in made}, {8})
+        self.assertGreater(len(made), 40)
+        self.assertEqual(names.dns_label(names.generated("a" * 100)), [])

@@ -1,0 +1,138 @@
+"""
+Tests for :mod:`twisted_exec.api.patch`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import patch
+from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
+
+
+class MergeTests(SynchronousTestCase):
+    """RFC 7386."""
+
+    def test_appendix(self) -> None:
+        """The examples of the RFC's appendix A."""
+        for target, change, result in [
+            ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+            ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+            ({"a": "b"}, {"a": None}, {}),
+            ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+            ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+            ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+            ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+            ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+            (["a", "b"], ["c", "d"], ["c", "d"]),
+            ({"a": "b"}, ["c"], ["c"]),
+            ({"a": "foo"}, None, None),
+            ({"a": "foo"}, "bar", "bar"),
+            ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+            ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+            ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ]:
+            before = copy.deepcopy(target)
+            self.assertEqual(patch.merge(target, change), result)
+            self.assertEqual(target, before)
+
+
+class StrategicTests(SynchronousTestCase):
+    """What kubectl's strategic patches ask for."""
+
+    def test_as_merge(self) -> None:
+        """Objects merge, null removes, lists replace."""
+        self.assertEqual(
+            patch.strategic({"a": {"b": 1, "c": 2}, "l": [1]}, {"a": {"b": None}, "l": [2]}),
+            {"a": {"c": 2}, "l": [2]},
+        )
+
+    def test_finalizers(self) -> None:
+        """Finalizers are added and removed one by one."""
+        target = {"metadata": {"finalizers": ["a/x", "b/y"]}}
+        change: dict[str, Any] = {
+            "metadata": {
+                "$setElementOrder/finalizers": ["b/y", "c/z"],
+                "$deleteFromPrimitiveList/finalizers": ["a/x"],
+                "finalizers": ["c/z"],
+            }
+        }
+        self.assertEqual(
+            patch.strategic(target, change), {"metadata": {"finalizers": ["b/y", "c/z"]}}
+        )
+
+    def test_replace(self) -> None:
+        """A part can be replaced as a whole."""
+        self.assertEqual(
+            patch.strategic({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 2}}), {"a": {"c": 2}}
+        )
+
+    def test_unknown_directives(self) -> None:
+        """A directive that is not obeyed is refused, never stored."""
+        for change in [{"$patch": "delete"}, {"a": {"$unheard": 1}}]:
+            with self.assertRaises(BadRequest):
+                patch.strategic({}, change)
+
+
+class JSONPatchTests(SynchronousTestCase):
+    """RFC 6902."""
+
+    def test_operations(self) -> None:
+        """Operations apply in order, and the target stays as it is."""
+        target = {"a": [1, 2], "b": {"c": 3}}
+        before = copy.deepcopy(target)
+        result = patch.json_patch(
+            target,
+            [
+                {"op": "test", "path": "/b/c", "value": 3},
+                {"op": "add", "path": "/a/-", "value": 4},
+                {"op": "replace", "path": "/b/c", "value": 5},
+                {"op": "copy", "from": "/b", "path": "/d"},
+                {"op": "remove", "path": "/a/0"},
+                {"op": "move", "from": "/b/c", "path": "/e"},
+            ],
+        )
+        self.assertEqual(result, {"a": [2, 4], "b": {}, "d": {"c": 5}, "e": 5})
+        self.assertEqual(target, before)
+
+    def test_not_applicable(self) -> None:
+        """What cannot be done is 422, whatever the library thinks of it."""
+        for operation in [
+            {"op": "test", "path": "/a", "value": 2},
+            {"op": "remove", "path": "/b"},
+            {"op": "replace", "path": "/a/b/c", "value": 1},
+            {"op": "add", "path": "/l/x", "value": 1},
+            {"op": "add", "path": "/l/9", "value": 1},
+            {"op": "copy", "from": "/zz", "path": "/b"},
+            {"op": "add", "path": "a", "value": 1},
+        ]:
+            with self.assertRaises(APIError, msg=str(operation)) as caught:
+                patch.json_patch({"a": 1, "l": []}, [operation])
+            self.assertIn(caught.exception.code, (400, 422), operation)
+
+    def test_not_a_patch(self) -> None:
+        """What is no list of operations is 400."""
+        for operations in [
+            {},
+            None,
+            [1],
+            ["x"],
+            [{"op": "explode", "path": "/a"}],
+            [{"op": "add"}],
+        ]:
+            with self.assertRaises(BadRequest, msg=str(operations)):
+                patch.json_patch({"a": 1}, operations)
+
+    def test_bomb(self) -> None:
+        """Copying a document into itself again and again is stopped."""
+        bomb = [{"op": "copy", "from": "", "path": f"/k{turn}"} for turn in range(100)]
+        with self.assertRaises(RequestEntityTooLarge):
+            patch.json_patch({"a": "x" * 1000}, bomb)
+
+    def test_too_many(self) -> None:
+        """The number of operations is bounded."""
+        with self.assertRaises(RequestEntityTooLarge):
+            patch.json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)

@@ -1,0 +1,127 @@
+"""
+Tests for :mod:`twisted_exec.api.schema`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import schema
+
+SCHEMA = schema.struct(
+    {
+        "name": schema.string(pattern="[a-z]+"),
+        "power": schema.string(enum=["On", "Off"], default="On"),
+        "port": schema.integer(minimum=1, maximum=10),
+        "flag": schema.boolean(),
+        "labels": schema.mapping(schema.string()),
+        "items": schema.array(schema.struct({"size": schema.quantity()}, required=["size"])),
+        "free": schema.anything(),
+    },
+    required=["name"],
+)
+
+
+class CheckTests(SynchronousTestCase):
+    """Tests for :func:`schema.check`."""
+
+    def told(self, value: object) -> list[tuple[str, str]]:
+        return [(cause["field"], cause["message"]) for cause in schema.check(SCHEMA, value)]
+
+    def test_good(self) -> None:
+        """What fits has no causes."""
+        self.assertEqual(
+            self.told(
+                {
+                    "name": "a",
+                    "power": "Off",
+                    "port": 3,
+                    "flag": True,
+                    "labels": {"a": "b"},
+                    "items": [{"size": "1Gi"}, {"size": 5}],
+                    "free": {"any": [1, {"thing": None}]},
+                }
+            ),
+            [],
+        )
+
+    def test_types(self) -> None:
+        """Each wrong type is told by its path."""
+        self.assertEqual(
+            self.told(
+                {"name": 1, "port": True, "flag": 0, "labels": {"a": 1}, "items": [{"size": []}, 1]}
+            ),
+            [
+                (
+                    "name",
+                    'Invalid value: "integer": name in body must be of type string: "integer"',
+                ),
+                (
+                    "port",
+                    'Invalid value: "boolean": port in body must be of type integer: "boolean"',
+                ),
+                (
+                    "flag",
+                    'Invalid value: "integer": flag in body must be of type boolean: "integer"',
+                ),
+                (
+                    "labels[a]",
+                    'Invalid value: "integer": labels[a] in body must be of type string: "integer"',
+                ),
+                (
+                    "items[0].size",
+                    'Invalid value: "array": items[0].size in body must be of type string: "array"',
+                ),
+                (
+                    "items[1]",
+                    'Invalid value: "integer": items[1] in body must be of type object: "integer"',
+                ),
+            ],
+        )
+
+    def test_values(self) -> None:
+        """Limits, enums and what is required."""
+        self.assertEqual(
+            self.told({"power": "Maybe", "port": 11}),
+            [
+                ("name", "Required value"),
+                ("power", 'Unsupported value: "Maybe": supported values: "Off", "On"'),
+                ("port", "Invalid value: 11: must be less than or equal to 10"),
+            ],
+        )
+        self.assertEqual(len(self.told({"name": "A", "port": 0})), 2)
+
+    def test_bounded(self) -> None:
+        """However much is wrong, a bounded number of causes is told."""
+        self.assertEqual(len(self.told({"name": "a", "items": [1] * 1000})), 32)
+
+
+class ShapeTests(SynchronousTestCase):
+    """Tests for what is done to values."""
+
+    def test_pruned(self) -> None:
+        """Unknown fields and nulls go; what is free stays; the argument stays as it is."""
+        value = {
+            "name": "a",
+            "odd": 1,
+            "flag": None,
+            "items": [{"size": 1, "odd": 2}],
+            "free": {"b": 1},
+        }
+        before = repr(value)
+        self.assertEqual(
+            schema.pruned(SCHEMA, value),
+            {"name": "a", "items": [{"size": 1}], "free": {"b": 1}},
+        )
+        self.assertEqual(repr(value), before)
+
+    def test_unknown(self) -> None:
+        """Unknown fields are told by path."""
+        value = {"odd": 1, "items": [{"odd": 2}], "labels": {"fine": "x"}, "free": {"fine": 1}}
+        self.assertEqual(list(schema.unknown_fields(SCHEMA, value)), ["odd", "items[0].odd"])
+
+    def test_defaults(self) -> None:
+        """What is missing and has a default gets it."""
+        value: dict[str, object] = {"name": "a"}
+        schema.set_defaults(SCHEMA, value)
+        self.assertEqual(value, {"name": "a", "power": "On"})

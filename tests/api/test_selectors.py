@@ -1,0 +1,102 @@
+"""
+Tests for :mod:`twisted_exec.api.selectors`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import kinds
+from twisted_exec.api.selectors import parse_fields, parse_labels
+from twisted_exec.api.status import BadRequest
+
+LABELS = {"app": "web", "tier": "a", "example.com/size": "12"}
+
+
+class LabelTests(SynchronousTestCase):
+    """Tests for :func:`parse_labels`."""
+
+    def test_terms(self) -> None:
+        """Every form of term, chosen and not."""
+        for text, matches in [
+            ("", True),
+            ("app=web", True),
+            ("app==web", True),
+            ("app = web", True),
+            ("app!=web", False),
+            ("app!=db", True),
+            ("other!=x", True),
+            ("app", True),
+            ("!app", False),
+            ("! other", True),
+            ("tier in (a, b)", True),
+            ("tier in (b)", False),
+            ("tier notin (a,b)", False),
+            ("other notin (a)", True),
+            ("app=web,tier in (a,b),!other", True),
+            ("app=web,tier=b", False),
+            ("example.com/size>11", True),
+            ("example.com/size<12", False),
+            ("app>1", False),
+            ("app=", False),
+        ]:
+            self.assertIs(parse_labels(text).matches(LABELS), matches, text)
+
+    def test_unreadable(self) -> None:
+        """What is no selector is refused."""
+        for text in ["=x", "a=b=c", "a in b", "a b", "-a=b", "a=b c", ",", "a" * 5000, "a in ("]:
+            with self.assertRaises(BadRequest, msg=text):
+                parse_labels(text)
+
+
+class FieldTests(SynchronousTestCase):
+    """Tests for :func:`parse_fields`."""
+
+    machine = {
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"machinePoolRef": {"name": "p"}, "machineClassRef": {"name": "c"}},
+    }
+
+    def test_terms(self) -> None:
+        """Equal, not equal, several."""
+        for text, matches in [
+            ("", True),
+            ("metadata.name=a", True),
+            ("metadata.name==a,metadata.namespace!=other", True),
+            ("spec.machinePoolRef.name=p", True),
+            ("spec.machinePoolRef.name!=p", False),
+            ("spec.machineClassRef.name=", False),
+        ]:
+            selector = parse_fields(text)
+            selector.check(kinds.MACHINES.selectable)
+            self.assertIs(selector.matches(self.machine, kinds.MACHINES.selectable), matches, text)
+
+    def test_missing_reads_as_empty(self) -> None:
+        """A machine without a pool is selected by the empty name."""
+        selector = parse_fields("spec.machinePoolRef.name=")
+        machine = {"metadata": {"name": "a"}, "spec": {}}
+        self.assertTrue(selector.matches(machine, kinds.MACHINES.selectable))
+
+    def test_unsupported(self) -> None:
+        """A field that nobody selects by is named."""
+        with self.assertRaises(BadRequest) as caught:
+            parse_fields("spec.power=On").check(kinds.MACHINES.selectable)
+        self.assertEqual(caught.exception.message, "field label not supported: spec.power")
+
+    def test_required(self) -> None:
+        """Only an equal term fixes a value."""
+        selector = parse_fields("metadata.name=a,metadata.namespace!=b")
+        self.assertEqual(selector.required("metadata.name"), "a")
+        self.assertIsNone(selector.required("metadata.namespace"))
+
+    def test_escapes(self) -> None:
+        """Commas, equals signs and backslashes can be part of a value."""
+        self.assertEqual(
+            parse_fields(r"a=b\,c\=d\\e,f=g").terms, (("a", True, r"b,c=d\e"), ("f", True, "g"))
+        )
+
+    def test_unreadable(self) -> None:
+        """What is no selector is refused."""
+        for text in ["a", "=b", "a=b=c"]:
+            with self.assertRaises(BadRequest, msg=text):
+                parse_fields(text)
