@@ -75,6 +75,8 @@ class TapTests(SynchronousTestCase):
                 "--pool-proxy-suffices=one",
                 "--pool-proxy-suffices=two",
                 "--runtime-ca-file=/runtime",
+                "--runtime-uid=root",
+                "--runtime-uid=1234",
                 "--drain-seconds=0.5",
             )
         )
@@ -84,6 +86,7 @@ class TapTests(SynchronousTestCase):
             [("InternalIP", "10.0.0.1"), ("Hostname", "h"), ("ExternalDNS", "d")],
         )
         self.assertEqual(list(told.pool_proxy_suffices), ["one", "two"])
+        self.assertEqual(list(told.trusted_uids), [0, 1234])
         self.assertEqual((told.runtime_ca, told.drain_seconds), ("/runtime", 0.5))
 
     def test_service(self) -> None:
@@ -106,6 +109,7 @@ class TapTests(SynchronousTestCase):
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
             ("--drain-seconds=soon", "type"),
+            ("--runtime-uid=nobody-of-this-name", "there is no user"),
             ("--drain-seconds=-1", "between 0 and 3600"),
             ("--requestheader-client-ca-file=/ca", "go together"),
             ("--requestheader-allowed-names=a", "go together"),

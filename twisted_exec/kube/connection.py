@@ -61,8 +61,9 @@ class _ServerEndpoint:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
-        connected = self._underlying().connect(factory)
-        protocol: IProtocol = await connected
+        # Each request's connection would be two lines in the log.
+        factory.noisy = False  # type: ignore[attr-defined]
+        protocol: IProtocol = await self._underlying().connect(factory)
         return protocol
 
     def _underlying(self) -> IStreamClientEndpoint:

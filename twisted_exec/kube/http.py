@@ -19,7 +19,6 @@ from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IConsumer, IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.client import (
     URI,
@@ -43,8 +42,6 @@ USER_AGENT = b"twisted-exec"
 # Below the idle time of any server we know (kube-apiserver 90 s and more, ours
 # 60 s), so that the server rarely closes a connection just as we use it.
 IDLE_SECONDS = 30
-
-_log = Logger()
 
 Answer = tuple[int, Mapping[str, str], bytes]
 """Code, the headers ``retry-after`` and ``content-type``, body."""
@@ -212,7 +209,6 @@ class HTTPTransport:
         except Exception as failed:
             # Connecting and TLS fail in as many types as there are libraries;
             # to the caller all of them mean that the server cannot be reached.
-            _log.debug("request failed: {why}", why=_why(failed))
             raise BadGateway(
                 f"cannot reach the API server {self.config.server}: {_why(failed)}"
             ) from None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from typing import Any
 
 from twisted.application.service import IService, Service
@@ -53,7 +54,7 @@ class Options(ProgramOptions):
 
     def __init__(self) -> None:
         super().__init__()
-        self["addresses"], self["pool-proxy-suffices"] = [], []
+        self["addresses"], self["pool-proxy-suffices"], self["runtime-uid"] = [], [], []
 
     def opt_addresses(self, told: str) -> None:
         """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
@@ -69,6 +70,13 @@ class Options(ProgramOptions):
     def opt_pool_proxy_suffices(self, name: str) -> None:
         """A user, such as an API server that forwards nobody, that needs no permission on machines; may be repeated."""
         self["pool-proxy-suffices"].append(name)
+
+    def opt_runtime_uid(self, told: str) -> None:
+        """The user, by number or name, whom the runtime runs as, besides root and our own; may be repeated."""
+        try:
+            self["runtime-uid"].append(int(told) if told.isdigit() else pwd.getpwnam(told).pw_uid)
+        except KeyError:
+            raise UsageError(f"--runtime-uid: there is no user {told!r} on this host") from None
 
     def postOptions(self) -> None:
         """
@@ -145,7 +153,12 @@ def makeService(options: Options) -> IService:
 def _program(options: Options, reactor: Any) -> Program:
     config = load(options["kubeconfig"], options["context"])
     client = KubeClient(config, reactor)
-    runtime = IRIClient(options["machine-runtime-endpoint"], reactor, tls=_runtime_tls(options))
+    runtime = IRIClient(
+        options["machine-runtime-endpoint"],
+        reactor,
+        tls=_runtime_tls(options),
+        trusted_uids=options["runtime-uid"],
+    )
     audit_log = options["audit-log"]
     audit = JSONLinesAudit(audit_log if audit_log == "-" else os.path.abspath(audit_log))
     poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])
@@ -179,5 +192,6 @@ def settings(options: Options) -> Settings:
         addresses=options["addresses"],
         pool_proxy_suffices=options["pool-proxy-suffices"],
         runtime_ca=options["runtime-ca-file"],
+        trusted_uids=options["runtime-uid"],
         drain_seconds=options["drain-seconds"],
     )
