@@ -76,23 +76,32 @@ class Authority:
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
-    def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
+    def load(
+        cls,
+        certificate_pem: bytes,
+        key_pem: bytes,
+        *,
+        certificate_what: str = "the CA certificate",
+        key_what: str = "the CA key",
+    ) -> Authority:
         """
         An authority from its PEM texts.
 
+        :param certificate_what: how to name the certificate in errors.
+        :param key_what: how to name the key.
         :raises TLSConfigError: they cannot be read, do not belong together,
             or are not a CA's.
         """
-        certificate = pem.certificates(certificate_pem, "the CA certificate")[0]
-        key = pem.private_key(key_pem, "the CA key")
+        certificate = pem.certificates(certificate_pem, certificate_what)[0]
+        key = pem.private_key(key_pem, key_what)
         if certificate.public_key() != key.public_key():
-            raise TLSConfigError("the CA key does not belong to the CA certificate")
+            raise TLSConfigError(f"{key_what} does not belong to {certificate_what}")
         try:
             basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         except (x509.ExtensionNotFound, ValueError):
-            raise TLSConfigError("the CA certificate is not a CA's") from None
+            raise TLSConfigError(f"{certificate_what} is not a CA's") from None
         if not basic.value.ca:
-            raise TLSConfigError("the CA certificate is not a CA's")
+            raise TLSConfigError(f"{certificate_what} is not a CA's")
         return cls(certificate, key)
 
     @property

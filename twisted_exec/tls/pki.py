@@ -151,8 +151,12 @@ class PKI:
         :raises TLSConfigError: the directory does not hold it.
         """
         pair = self.pair(name)
-        certificate = read_file(pair.certificate, "CA certificate")
-        return Authority.load(certificate, read_file(pair.key, "CA key"))
+        return Authority.load(
+            read_file(pair.certificate, "CA certificate"),
+            read_file(pair.key, "CA key"),
+            certificate_what=f"CA certificate {pair.certificate!r}",
+            key_what=f"CA key {pair.key!r}",
+        )
 
     def _write_all(self, *named: tuple[str, Issued], replace: bool) -> tuple[Pair, ...]:
         pairs = tuple(self.pair(name) for name, _issued in named)

@@ -1,0 +1,366 @@
+"""
+Tests for :mod:`twisted_exec.auth.delegated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from tests.auth.support import FakeRequest
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    InternalError,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from twisted_exec.auth.delegated import (
+    DelegatedAuthenticator,
+    DelegatedAuthorizer,
+    review_spec,
+)
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    Decision,
+    IAuthenticator,
+    IAuthorizer,
+    User,
+)
+from twisted_exec.auth.tokens import ITokenAuthenticator
+
+JANE = User("jane", ("dev", "system:authenticated"), "u-1", {"scopes": ("a",)})
+EXEC = Attributes(
+    JANE, "create", "compute.ironcore.dev", "v1alpha1", "machines", "exec", "default", "vm-1"
+)
+
+
+def always(status: Any) -> Callable[[dict[str, Any]], Any]:
+    """An API server that answers every review alike."""
+    return lambda spec: status
+
+
+class Reviewer:
+    """The one method of a client that is asked for reviews."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Callable[[dict[str, Any]], Any] = lambda spec: {}
+
+    def create(self, resource: Any, obj: dict[str, Any]) -> Deferred[dict[str, Any]]:
+        self.posted.append((resource.path(), obj))
+        status = maybeDeferred(self.answer, obj["spec"])
+        return status.addCallback(lambda told: {**obj, "status": told})
+
+
+class ReviewCase(SynchronousTestCase):
+    """A reviewer and a clock."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.reviewer = Reviewer()
+        self.client: Any = self.reviewer
+
+
+class DelegatedAuthenticatorTests(ReviewCase):
+    """Tests for :class:`DelegatedAuthenticator`."""
+
+    def authenticator(self, **more: Any) -> DelegatedAuthenticator:
+        return DelegatedAuthenticator(self.client, self.clock, **more)
+
+    def ask(
+        self, authenticator: DelegatedAuthenticator | None = None, token: str = "secret"
+    ) -> Deferred[User | None]:
+        request: Any = FakeRequest({"Authorization": [f"Bearer {token}"]}, None)
+        return (authenticator or self.authenticator()).authenticate(request)
+
+    def test_doors(self) -> None:
+        """It authenticates requests and tokens."""
+        verifyObject(IAuthenticator, self.authenticator())
+        verifyObject(ITokenAuthenticator, self.authenticator())
+
+    def test_valid(self) -> None:
+        """A valid token is the user that the review names."""
+        self.reviewer.answer = lambda spec: {
+            "authenticated": True,
+            "user": {
+                "username": "jane",
+                "uid": "u-1",
+                "groups": ["dev"],
+                "extra": {"scopes": ["a"]},
+            },
+        }
+        self.assertEqual(self.successResultOf(self.ask()), JANE)
+        path, review = self.reviewer.posted[0]
+        self.assertEqual(path, "/apis/authentication.k8s.io/v1/tokenreviews")
+        self.assertEqual(
+            review,
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": "secret"},
+            },
+        )
+
+    def test_not_valid(self) -> None:
+        """Anything but a clear yes with a name is no."""
+        for status in (
+            {},
+            {"authenticated": False, "error": "expired"},
+            {"authenticated": "true", "user": {"username": "jane"}},
+            {"authenticated": True},
+            {"authenticated": True, "user": {}},
+            {"authenticated": True, "user": {"username": ""}},
+            {"user": {"username": "jane"}},
+        ):
+            self.reviewer.answer = always(status)
+            self.failureResultOf(self.ask(), Unauthorized)
+
+    def test_no_token(self) -> None:
+        """Without a token nobody is asked."""
+        request: Any = FakeRequest({}, None)
+        self.assertIsNone(self.successResultOf(self.authenticator().authenticate(request)))
+        self.assertEqual(self.reviewer.posted, [])
+
+    def test_not_utf8(self) -> None:
+        """A token that no review can carry is not valid."""
+        self.failureResultOf(self.ask(token="\udcff"), Unauthorized)
+        self.assertEqual(self.reviewer.posted, [])
+
+    def test_audiences(self) -> None:
+        """With audiences, only a token meant for one of them is valid."""
+        user = {"username": "jane"}
+        for told, good in ((["exec"], True), (["x", "exec"], True), (["x"], False), (None, False)):
+            self.reviewer.answer = always(
+                {
+                    "authenticated": True,
+                    "user": user,
+                    "audiences": told,
+                }
+            )
+            answer = self.ask(self.authenticator(audiences=["exec"]))
+            if good:
+                self.assertIsNotNone(self.successResultOf(answer))
+            else:
+                self.failureResultOf(answer, Unauthorized)
+        self.assertEqual(self.reviewer.posted[0][1]["spec"]["audiences"], ["exec"])
+
+    def test_cached(self) -> None:
+        """Yes and no count for ten seconds, whatever is configured beyond that."""
+        for status, check in (
+            ({"authenticated": True, "user": {"username": "jane"}}, self.successResultOf),
+            ({}, lambda answer: self.failureResultOf(answer, Unauthorized)),
+        ):
+            self.reviewer.answer = always(status)
+            self.reviewer.posted.clear()
+            authenticator = self.authenticator(cache_seconds=3600)
+            for _ in range(3):
+                check(self.ask(authenticator))
+            self.assertEqual(len(self.reviewer.posted), 1)
+            self.clock.advance(10)
+            check(self.ask(authenticator))
+            self.assertEqual(len(self.reviewer.posted), 2)
+
+    def test_no_token_is_kept(self) -> None:
+        """The cache holds neither tokens nor plain hashes of them."""
+        import hashlib
+
+        authenticator = self.authenticator()
+        self.failureResultOf(self.ask(authenticator), Unauthorized)
+        (key,) = authenticator._cache._answers
+        self.assertNotEqual(key, hashlib.sha256(b"secret").digest())
+        self.assertNotIn(b"secret", key)
+
+    def test_unreachable(self) -> None:
+        """An API server that cannot be asked is an error, and not remembered."""
+        self.reviewer.answer = lambda spec: fail(BadGateway("refused"))
+        authenticator = self.authenticator()
+        answer = self.ask(authenticator)
+        self.clock.pump([0.1] * 60)
+        failure = self.failureResultOf(answer, ServiceUnavailable)
+        self.assertNotIn("secret", str(failure.value))
+        self.reviewer.answer = lambda spec: {
+            "authenticated": True,
+            "user": {"username": "jane"},
+        }
+        self.assertIsNotNone(self.successResultOf(self.ask(authenticator)))
+
+
+class RetryTests(ReviewCase):
+    """How reviews are tried again."""
+
+    def ask(self, **more: Any) -> Deferred[Decision]:
+        return DelegatedAuthorizer(self.client, self.clock, **more).authorize(EXEC)
+
+    def failing(self, times: int, problem: APIError) -> None:
+        left = [problem] * times
+
+        def answer(spec: dict[str, Any]) -> Any:
+            return fail(left.pop()) if left else {"allowed": True}
+
+        self.reviewer.answer = answer
+
+    def test_passing_troubles(self) -> None:
+        """Troubles that may pass are tried again, with growing pauses."""
+        for problem in (
+            BadGateway("x"),
+            ServiceUnavailable("x"),
+            GatewayTimeout("x"),
+            InternalError("x"),
+            TooManyRequests("x"),
+        ):
+            self.failing(3, problem)
+            answer = self.ask()
+            self.assertNoResult(answer)
+            self.clock.pump([0.05] * 80)
+            self.assertTrue(self.successResultOf(answer).allowed, problem)
+
+    def test_total_time(self) -> None:
+        """Trying ends after the total time, with an error."""
+        self.reviewer.answer = lambda spec: fail(BadGateway("refused"))
+        for seconds in (1.0, 5.0):
+            began = self.clock.seconds()
+            answer = self.ask(retry_seconds=seconds)
+            while not answer.called:
+                self.clock.advance(0.05)
+            self.failureResultOf(answer, ServiceUnavailable)
+            self.assertLessEqual(self.clock.seconds() - began, seconds)
+        self.assertLess(len(self.reviewer.posted), 12)
+
+    def test_no_answer(self) -> None:
+        """A review that is never answered ends after the total time; it is cancelled."""
+        waiting: Deferred[Any] = Deferred()
+        self.reviewer.answer = lambda spec: waiting
+        answer = self.ask(retry_seconds=5)
+        self.clock.pump([0.5] * 10)
+        self.failureResultOf(answer, ServiceUnavailable)
+        self.assertTrue(waiting.called)
+
+    def test_lasting_troubles(self) -> None:
+        """What will not pass is not tried again, and is not the user's 401 or 403."""
+        for problem in (Forbidden("no"), Unauthorized(), NotFound("reviews", "x")):
+            self.reviewer.posted.clear()
+            self.failing(1, problem)
+            failure = self.failureResultOf(self.ask(), InternalError)
+            self.assertEqual(len(self.reviewer.posted), 1)
+            if not isinstance(problem, NotFound):
+                self.assertIn("system:auth-delegator", str(failure.value))
+
+
+class DelegatedAuthorizerTests(ReviewCase):
+    """Tests for :class:`DelegatedAuthorizer`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.authorizer = DelegatedAuthorizer(self.client, self.clock)
+
+    def test_door(self) -> None:
+        """It is an authorizer."""
+        verifyObject(IAuthorizer, self.authorizer)
+
+    def test_allowed(self) -> None:
+        """A clear yes is a yes, with its reason."""
+        self.reviewer.answer = lambda spec: {"allowed": True, "reason": "RBAC: ..."}
+        self.assertEqual(
+            self.successResultOf(self.authorizer.authorize(EXEC)), Decision(True, "RBAC: ...")
+        )
+        path, review = self.reviewer.posted[0]
+        self.assertEqual(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+        self.assertEqual(
+            review["spec"],
+            {
+                "user": "jane",
+                "uid": "u-1",
+                "groups": ["dev", "system:authenticated"],
+                "extra": {"scopes": ["a"]},
+                "resourceAttributes": {
+                    "namespace": "default",
+                    "verb": "create",
+                    "group": "compute.ironcore.dev",
+                    "version": "v1alpha1",
+                    "resource": "machines",
+                    "subresource": "exec",
+                    "name": "vm-1",
+                },
+            },
+        )
+
+    def test_not_allowed(self) -> None:
+        """Anything but a clear yes is a no."""
+        for status in ({}, {"allowed": False}, {"denied": True}, {"allowed": "true"}):
+            self.clock.advance(10)
+            self.reviewer.answer = always(status)
+            decision = self.successResultOf(self.authorizer.authorize(EXEC))
+            self.assertFalse(decision.allowed, status)
+
+    def test_contradiction(self) -> None:
+        """Both at once is an error."""
+        self.reviewer.answer = lambda spec: {"allowed": True, "denied": True}
+        self.failureResultOf(self.authorizer.authorize(EXEC), InternalError)
+
+    def test_no_status(self) -> None:
+        """An answer without a status is an error."""
+        self.reviewer.answer = lambda spec: None
+        answer = DelegatedAuthorizer(self.client, self.clock, retry_seconds=0).authorize(EXEC)
+        self.failureResultOf(answer, ServiceUnavailable)
+
+    def test_other_questions(self) -> None:
+        """An answer counts for its question only: every attribute and every fact of the user."""
+        self.reviewer.answer = lambda spec: {"allowed": spec["user"] == "jane"}
+        self.assertTrue(self.successResultOf(self.authorizer.authorize(EXEC)).allowed)
+        from dataclasses import replace
+
+        for changed in (
+            replace(EXEC, user=replace(JANE, name="eve")),
+            replace(EXEC, user=replace(JANE, groups=())),
+            replace(EXEC, user=replace(JANE, uid="u-2")),
+            replace(EXEC, user=replace(JANE, extra={})),
+            replace(EXEC, verb="get"),
+            replace(EXEC, group=""),
+            replace(EXEC, resource="machinepools"),
+            replace(EXEC, subresource=""),
+            replace(EXEC, namespace="other"),
+            replace(EXEC, name="vm-2"),
+        ):
+            before = len(self.reviewer.posted)
+            self.successResultOf(self.authorizer.authorize(changed))
+            self.assertEqual(len(self.reviewer.posted), before + 1, changed)
+
+    def test_withdrawn(self) -> None:
+        """A permission that was withdrawn counts ten seconds longer at most."""
+        self.reviewer.answer = lambda spec: {"allowed": True}
+        authorizer = DelegatedAuthorizer(self.client, self.clock, allow_seconds=300)
+        self.assertTrue(self.successResultOf(authorizer.authorize(EXEC)).allowed)
+        self.reviewer.answer = lambda spec: {"allowed": False}
+        self.clock.advance(10)
+        self.assertFalse(self.successResultOf(authorizer.authorize(EXEC)).allowed)
+
+    def test_enormous_question(self) -> None:
+        """A question of many kilobytes is answered and not remembered."""
+        self.reviewer.answer = lambda spec: {"allowed": True}
+        groups = tuple(f"group-{number}" for number in range(2000))
+        asked = Attributes(User("jane", groups), "get", path="/healthz")
+        for _ in range(2):
+            self.successResultOf(self.authorizer.authorize(asked))
+        self.assertEqual(len(self.reviewer.posted), 2)
+
+    def test_path(self) -> None:
+        """A path is asked for as a path."""
+        spec = review_spec(Attributes(User("jane"), "get", path="/metrics"))
+        self.assertEqual(
+            spec,
+            {
+                "user": "jane",
+                "groups": [],
+                "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+            },
+        )

@@ -1,0 +1,197 @@
+"""
+Tests for :mod:`twisted_exec.auth.tokens` and :mod:`twisted_exec.auth.union`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from tests.auth.support import CredentialsCase
+from tests.tls.support import client_identity
+from twisted_exec.api.status import ServiceUnavailable, Unauthorized
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.tokens import (
+    LONGEST_TOKEN_BYTES,
+    BearerAuthenticator,
+    ITokenAuthenticator,
+    TokenFileAuthenticator,
+)
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.tls.errors import TLSConfigError
+
+FILE = b'token-1,jane,u-1,"dev,ops"\n\ntoken-2,joe,u-2\n'
+
+
+class TokenFileTests(CredentialsCase):
+    """Tests for :class:`TokenFileAuthenticator`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = self.write("tokens.csv", FILE)
+        self.authenticator = TokenFileAuthenticator(self.path, self.clock)
+
+    def ask(self, *values: str) -> Deferred[User | None]:
+        return self.authenticator.authenticate(self.request({"Authorization": values}))
+
+    def test_doors(self) -> None:
+        """It authenticates requests and tokens."""
+        verifyObject(IAuthenticator, self.authenticator)
+        verifyObject(ITokenAuthenticator, self.authenticator)
+
+    def test_known(self) -> None:
+        """A known token is its user, however the scheme is written."""
+        for value in ("Bearer token-1", "bearer token-1", "BEARER  token-1 "):
+            self.assertEqual(
+                self.successResultOf(self.ask(value)),
+                User("jane", ("dev", "ops", "system:authenticated"), "u-1"),
+            )
+        self.assertEqual(
+            self.successResultOf(self.ask("Bearer token-2")),
+            User("joe", ("system:authenticated",), "u-2"),
+        )
+
+    def test_unknown(self) -> None:
+        """An unknown token is an error, not nobody."""
+        for value in ("Bearer token-3", "Bearer token-1x", "Bearer TOKEN-1", "Bearer jane"):
+            failure = self.failureResultOf(self.ask(value), Unauthorized)
+            self.assertEqual(str(failure.value), "Unauthorized")
+
+    def test_other_credentials(self) -> None:
+        """No token, or another scheme, is nobody here."""
+        for values in ((), ("Basic amFuZTp4",), ("Bearer",), ("Bearer ",), ("",), ("token-1",)):
+            self.assertIsNone(self.successResultOf(self.ask(*values)), values)
+
+    def test_two_headers(self) -> None:
+        """Two different credentials at once are refused."""
+        self.failureResultOf(self.ask("Bearer token-1", "Bearer token-2"), Unauthorized)
+
+    def test_too_long(self) -> None:
+        """An enormous token is refused unread."""
+        token = "x" * (LONGEST_TOKEN_BYTES + 1)
+        self.failureResultOf(self.ask(f"Bearer {token}"), Unauthorized)
+
+    def test_reload(self) -> None:
+        """A changed file counts a second later; a broken one changes nothing."""
+        self.successResultOf(self.ask("Bearer token-1"))
+        self.write("tokens.csv", b"token-9,eve,u-9\n")
+        self.clock.advance(1)
+        self.failureResultOf(self.ask("Bearer token-1"), Unauthorized)
+        self.write("tokens.csv", b"broken")
+        self.clock.advance(1)
+        self.assertIsNotNone(self.successResultOf(self.ask("Bearer token-9")))
+
+    def test_broken(self) -> None:
+        """A broken file is told by record; its content is not."""
+        for content, told in (
+            (b"ok,jane,1\nsecret,joe\n", "record 2: expected token,user,uid"),
+            (b",jane,1\n", "record 1: the token or the user is empty"),
+            (b"secret,,1\n", "record 1: the token or the user is empty"),
+            (b'"secret,jane,1\n', "is not CSV in UTF-8"),
+            (b"\xffsecret,jane,1\n", "is not CSV in UTF-8"),
+        ):
+            self.write("tokens.csv", content)
+            with self.assertRaises(TLSConfigError) as caught:
+                self.authenticator.load()
+            self.assertIn(told, str(caught.exception))
+            self.assertNotIn("secret", str(caught.exception))
+
+    def test_missing(self) -> None:
+        """A missing file is told when it is loaded."""
+        os.unlink(self.path)
+        with self.assertRaises(TLSConfigError):
+            self.authenticator.load()
+
+    def test_no_token_is_kept(self) -> None:
+        """Tokens are kept as hashes only."""
+        self.authenticator.load()
+        kept = self.authenticator._users.get()
+        self.assertTrue(all(len(key) == 32 and b"token" not in key for key in kept))
+        gc.collect()
+
+
+@implementer(ITokenAuthenticator)
+class Source:
+    """Answers what it was made to answer."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.asked = answer, 0
+
+    def authenticate_token(self, token: bytes) -> Deferred[User | None]:
+        self.asked += 1
+        return fail(self.answer) if isinstance(self.answer, Exception) else succeed(self.answer)
+
+
+class BearerTests(CredentialsCase):
+    """Tests for :class:`BearerAuthenticator`."""
+
+    def ask(self, *sources: Source) -> Deferred[User | None]:
+        request = self.request({"Authorization": ["Bearer t"]})
+        return BearerAuthenticator(sources).authenticate(request)
+
+    def test_first_that_knows(self) -> None:
+        """Sources are asked in order until one knows."""
+        sources = [Source(None), Source(User("jane")), Source(User("joe"))]
+        self.assertEqual(self.successResultOf(self.ask(*sources)), User("jane"))
+        self.assertEqual([source.asked for source in sources], [1, 1, 0])
+
+    def test_nobody_knows(self) -> None:
+        """A token that none knows is an error."""
+        self.failureResultOf(self.ask(Source(None), Source(None)), Unauthorized)
+
+    def test_cannot_ask(self) -> None:
+        """A source that cannot be asked ends the asking."""
+        self.failureResultOf(
+            self.ask(Source(ServiceUnavailable("down")), Source(User("jane"))), ServiceUnavailable
+        )
+
+
+class UnionTests(CredentialsCase):
+    """Tests for :class:`UnionAuthenticator`, with real members."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.union = UnionAuthenticator(
+            [
+                RequestHeaderAuthenticator(self.forwarding_ca, ["proxy"], self.clock),
+                X509Authenticator(self.users_ca, self.clock),
+                TokenFileAuthenticator(self.write("tokens.csv", FILE), self.clock),
+            ]
+        )
+        self.proxy = client_identity("proxy", ca="forwarding")
+
+    def name(self, request: Any) -> str | None:
+        user = self.successResultOf(self.union.authenticate(request))
+        return user.name if user else None
+
+    def test_order(self) -> None:
+        """A proxy's word goes before the certificate, the certificate before the token."""
+        token = {"Authorization": ["Bearer token-1"]}
+        remote = {"X-Remote-User": ["remote"]}
+        eve = client_identity("eve")
+        self.assertEqual(self.name(self.request({**token, **remote}, self.proxy)), "remote")
+        self.assertEqual(self.name(self.request({**token, **remote}, eve)), "eve")
+        self.assertEqual(self.name(self.request({**token, **remote})), "jane")
+        self.assertIsNone(self.name(self.request(remote)))
+
+    def test_proxy_with_a_token(self) -> None:
+        """A proxy's certificate and a person's token: the person."""
+        request = self.request({"Authorization": ["Bearer token-1"]}, self.proxy)
+        self.assertEqual(self.name(request), "jane")
+
+    def test_bad_token_with_no_certificate(self) -> None:
+        """A bad token is never nobody, which might be let in somewhere."""
+        for shown in (None, client_identity("eve", ca="evil"), self.proxy):
+            request = self.request({"Authorization": ["Bearer bad"]}, shown)
+            self.failureResultOf(self.union.authenticate(request), Unauthorized)
+
+    def test_nothing(self) -> None:
+        """No credentials at all are nobody."""
+        self.assertIsNone(self.name(self.request()))

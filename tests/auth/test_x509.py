@@ -1,0 +1,108 @@
+"""
+Tests for :mod:`twisted_exec.auth.x509`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from zope.interface.verify import verifyObject
+
+from tests.auth.support import CredentialsCase
+from tests.tls.support import authority, client_identity, server_identity
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.tls import pem
+from twisted_exec.tls.authority import Authority, Issued
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.peer import PeerCertificate
+
+
+class X509AuthenticatorTests(CredentialsCase):
+    """Tests for :class:`X509Authenticator`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.now = datetime.now(UTC)
+        self.authenticator = X509Authenticator(self.users_ca, self.clock, lambda: self.now)
+
+    def user(self, shown: Issued | None) -> User | None:
+        return self.successResultOf(self.authenticator.authenticate(self.request(shown=shown)))
+
+    def test_door(self) -> None:
+        """It is an authenticator."""
+        verifyObject(IAuthenticator, self.authenticator)
+
+    def test_user(self) -> None:
+        """Common name, organizations, and which certificate it was."""
+        jane = client_identity("jane", "dev", "ops")
+        user = self.user(jane)
+        assert user is not None
+        self.assertEqual(user.name, "jane")
+        self.assertEqual(user.groups, ("dev", "ops", "system:authenticated"))
+        leaf = pem.certificates(jane.certificate_pem, "it")[0]
+        self.assertEqual(
+            user.extra,
+            {
+                "authentication.kubernetes.io/credential-id": (
+                    f"X509SHA256={PeerCertificate(leaf).fingerprint}",
+                )
+            },
+        )
+
+    def test_none(self) -> None:
+        """No certificate, or no TLS, is nobody."""
+        self.assertIsNone(self.user(None))
+        plain = self.authenticator.authenticate(self.plain_request())
+        self.assertIsNone(self.successResultOf(plain))
+
+    def test_strangers(self) -> None:
+        """Certificates of other CAs, and of no client, are nobody."""
+        for shown in (
+            client_identity("admin", "system:masters", ca="evil"),
+            client_identity("exec-apiserver", ca="forwarding"),
+            server_identity("localhost"),
+            authority("users").issue_server(["localhost"], common_name="admin"),
+            Authority.create("users").issue_client("admin"),
+        ):
+            self.assertIsNone(self.user(shown))
+
+    def test_expired(self) -> None:
+        """A certificate that runs out while it is remembered is nobody from then on."""
+        soon = authority("users").issue_client("jane", life=timedelta(seconds=30))
+        request = self.request(shown=soon)
+        for passed, known in ((0, True), (29, True), (32, False)):
+            self.now = datetime.now(UTC) + timedelta(seconds=passed)
+            user = self.successResultOf(self.authenticator.authenticate(request))
+            self.assertEqual(user is not None, known, passed)
+
+    def test_ca_changes(self) -> None:
+        """A CA that is replaced counts no more, remembered or not."""
+        jane = client_identity("jane")
+        self.assertIsNotNone(self.user(jane))
+        self.write("users.crt", authority("evil").certificate_pem)
+        self.clock.advance(1)
+        self.assertIsNone(self.user(jane))
+        self.assertIsNotNone(self.user(client_identity("jane", ca="evil")))
+
+    def test_remembered(self) -> None:
+        """Verdicts are bounded in number."""
+        from twisted_exec.auth import x509 as module
+
+        self.patch(module, "_VERDICTS_KEPT", 3)
+        for number in range(6):
+            self.assertIsNotNone(self.user(client_identity(f"user-{number}")))
+        self.assertEqual(len(self.authenticator._judge._verdicts), 3)
+
+    def test_missing_ca(self) -> None:
+        """A missing CA file is told when it is loaded."""
+        with self.assertRaises(TLSConfigError):
+            X509Authenticator("/nowhere/ca.crt", self.clock).load()
+        self.authenticator.load()
+
+    def test_empty_ca(self) -> None:
+        """A CA file without a certificate is told by name."""
+        path = self.write("empty.crt", b"")
+        with self.assertRaises(TLSConfigError) as caught:
+            X509Authenticator(path, self.clock).load()
+        self.assertIn(repr(path), str(caught.exception))

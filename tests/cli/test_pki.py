@@ -1,0 +1,152 @@
+"""
+Tests for :mod:`twisted_exec.cli.pki`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.main import main
+from twisted_exec.tls import pem
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.peer import PeerCertificate
+
+
+class PKICommandTests(SynchronousTestCase):
+    """Tests for ``twisted-exec pki``."""
+
+    def setUp(self) -> None:
+        self.root = os.path.abspath(self.mktemp())
+        os.makedirs(self.root)
+        self.directory = os.path.join(self.root, "pki")
+
+    def run_pki(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(["pki", *arguments])
+            except SystemExit as exit_:
+                code = int(exit_.code or 0)
+        return code, out.getvalue(), err.getvalue()
+
+    def good(self, *arguments: str) -> list[str]:
+        """The paths printed by a command that succeeds."""
+        code, out, err = self.run_pki(*arguments)
+        self.assertEqual((code, err), (0, ""))
+        self.assertNotIn("PRIVATE", out)
+        paths = out.splitlines()
+        for path in paths:
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600, path)
+        return [os.path.basename(path) for path in paths]
+
+    def bad(self, *arguments: str) -> str:
+        """The one line of a command that fails."""
+        code, out, err = self.run_pki(*arguments)
+        self.assertEqual((code, out), (1, ""))
+        self.assertEqual(err.count("\n"), 1)
+        self.assertTrue(err.startswith("twisted-exec pki"), err)
+        return err
+
+    def test_everything(self) -> None:
+        """The commands for three hosts, each printing what to carry where."""
+        directory = self.directory
+        self.assertEqual(
+            self.good("init", directory), ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
+        )
+        self.assertEqual(
+            self.good("apiserver", directory, "--name", "api.example", "127.0.0.1"),
+            [
+                "apiserver.crt",
+                "apiserver.key",
+                "apiserver-forwarding.crt",
+                "apiserver-forwarding.key",
+            ],
+        )
+        config = os.path.join(self.root, "poollet.kubeconfig")
+        self.assertEqual(
+            self.good(
+                *("poollet", directory, "--pool", "a", "--name", "10.0.0.1"),
+                *("--server", "https://api.example:6443", "--kubeconfig", config),
+            ),
+            [
+                "poollet-a.crt",
+                "poollet-a.key",
+                "poollet-a-client.crt",
+                "poollet-a-client.key",
+                "poollet.kubeconfig",
+            ],
+        )
+        self.assertEqual(
+            self.good("runtime", directory, "--runtime", "host-1", "--name", "10.0.0.2"),
+            ["runtime-host-1.crt", "runtime-host-1.key"],
+        )
+        self.assertEqual(
+            self.good("user", directory, "--user", "jane", "--group", "dev", "--group", "ops"),
+            ["user-jane.crt", "user-jane.key"],
+        )
+        chain = pem.certificates(read_file(os.path.join(directory, "user-jane.crt")), "it")
+        self.assertEqual(PeerCertificate(chain[0]).organizations, ("dev", "ops"))
+
+    def test_no_overwriting(self) -> None:
+        """Nothing is replaced without ``--force``."""
+        self.good("init", self.directory)
+        before = read_file(os.path.join(self.directory, "ca.key"))
+        self.assertIn("give --force", self.bad("init", self.directory))
+        self.assertEqual(read_file(os.path.join(self.directory, "ca.key")), before)
+        self.good("user", self.directory, "--user", "jane")
+        self.assertIn("give --force", self.bad("user", self.directory, "--user", "jane"))
+        self.good("user", self.directory, "--user", "jane", "--force")
+
+    def test_nothing_before_everything_is_right(self) -> None:
+        """A wrong kubeconfig is found before a certificate is issued."""
+        self.good("init", self.directory)
+        existing = os.path.join(self.root, "config")
+        with open(existing, "w"):
+            pass
+        for more in (
+            ("--server", "https://x:1"),
+            ("--kubeconfig", "x"),
+            ("--server", "http://x:1", "--kubeconfig", "x"),
+            ("--server", "https://", "--kubeconfig", "x"),
+            ("--server", "https://x:port", "--kubeconfig", "x"),
+            ("--server", "https://x:1", "--kubeconfig", existing),
+        ):
+            self.bad("user", self.directory, "--user", "jane", *more)
+            self.assertFalse(os.path.exists(os.path.join(self.directory, "user-jane.key")))
+
+    def test_bad_input(self) -> None:
+        """Whatever is wrong is one line, and exit code 1."""
+        self.good("init", self.directory)
+        for arguments in (
+            (),
+            ("nonsense",),
+            ("init",),
+            ("init", "/proc/nowhere"),
+            ("apiserver", self.directory),
+            ("apiserver", self.directory, "--name"),
+            ("apiserver", self.directory, "--name", "not a name"),
+            ("apiserver", "/nowhere", "--name", "x"),
+            ("poollet", self.directory, "--pool", "../x", "--name", "x"),
+            ("poollet", self.directory, "--pool", "p" * 30, "--name", "x"),
+            ("user", self.directory, "--user", ""),
+            ("user", self.directory, "--user", "x" * 65),
+            ("user", self.directory, "--user", "jane", "--group", ""),
+            ("runtime", self.directory, "--runtime", "/etc/x", "--name", "x"),
+        ):
+            self.bad(*arguments)
+
+    def test_damaged_authority(self) -> None:
+        """A damaged authority is named; its content is not shown."""
+        self.good("init", self.directory)
+        key = os.path.join(self.directory, "client-ca.key")
+        with open(key, "wb") as stream:
+            stream.write(b"secret")
+        told = self.bad("user", self.directory, "--user", "jane")
+        self.assertIn(repr(key), told)
+        self.assertNotIn("secret", told)
