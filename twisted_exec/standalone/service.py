@@ -1,0 +1,324 @@
+"""
+API server, poollet and runtime on one host, ready to be tried.
+
+The same services that run apart, with the same sockets and certificates between
+them: the API server and the poollet speak TLS on loopback ports, the runtime is reached through
+UNIX sockets in a private directory.  Only who starts them, and in which order,
+is this module's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.application.service import IService, Service
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.standalone.machines import (
+    NAMESPACE,
+    PTY,
+    QEMU,
+    SHELL,
+    VM,
+    create_missing,
+    until_running,
+    wanted,
+)
+from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
+from twisted_exec.standalone.state import StateDirectory
+from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import FORWARDING_USER, Pair, write_kubeconfig
+from twisted_exec.tls.unix import runtime_directory
+
+KUBECONFIG = "admin.kubeconfig"
+_CREATED = "created"
+_RENEW_EVERY_SECONDS = 12 * 3600
+
+CLASSES = {
+    "classes": [
+        {
+            "name": PTY,
+            "driver": "pty",
+            "command": ["/bin/sh", "-i"],
+            "same_user": True,
+            "capabilities": {"cpu": "1", "memory": "64Mi"},
+        },
+        {
+            "name": QEMU,
+            "driver": "qemu",
+            "capabilities": {"cpu": "1", "memory": "128Mi"},
+        },
+    ]
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    :param state_directory: where everything is kept; see :mod:`.state`.
+    :param port: of the API server on loopback; 0 is any free one.
+    :param drain_seconds: how long sessions may go on when the program stops.
+    """
+
+    state_directory: str
+    port: int = 6443
+    drain_seconds: float = 5.0
+
+
+class Standalone(Service):
+    """
+    All programs in one process.
+
+    :ivar kubeconfig: path of the administrator's, written when all is ready.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        reactor: Any,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.settings = settings
+        self._reactor, self._now = reactor, now
+        self._state = StateDirectory(settings.state_directory)
+        self.kubeconfig = self._state.file(KUBECONFIG)
+        self._open = False
+        self._sockets = ""
+        self._running: list[IService] = []
+        self._clients: list[KubeClient] = []
+        self._renewing: LoopingCall | None = None
+        self._starting: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._outcome: Failure | bool = False
+
+    def startService(self) -> None:
+        """Start; problems end :meth:`when_ready`."""
+        super().startService()
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
+
+    def when_ready(self) -> Deferred[None]:
+        """Fires when both machines exist and the shell runs; fails when it cannot start."""
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        if self._outcome:
+            self._settle(self._outcome)
+        return waiting
+
+    def stopService(self) -> Deferred[None]:
+        """Let sessions end, stop the machines, release the state directory."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    # Starting.
+
+    async def _start(self) -> None:
+        self._state.open()
+        self._open = True
+        self._state.remove(KUBECONFIG)
+        certificates = prepare(self._state.file("pki"), self._now())
+        self._sockets = runtime_directory(self._state.path)
+        audit = JSONLinesAudit(self._state.file("audit.jsonl"))
+        audit.check()
+
+        runtime = self._runtime(audit)
+        server = self._apiserver(certificates, audit)
+        await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
+        await self._begin(self._poollet(certificates, server.url, runtime, audit))
+
+        client = self._client(server.url, certificates, certificates.admin)
+        await self._make_machines(client, runtime.runtime.offered)
+        self._publish(server.url, certificates)
+        self._renewing = LoopingCall(self._renew, server.url)
+        self._renewing.clock = self._reactor
+        self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
+
+    def _begin(self, service: Any) -> Deferred[None]:
+        ready: Deferred[None] = service.when_ready()
+        service.startService()
+        self._running.append(service)
+        return ready
+
+    def _runtime(self, audit: JSONLinesAudit) -> RuntimeHost:
+        settings = RuntimeSettings(
+            classes=parse(CLASSES),
+            state_directory=self._state.file("runtime"),
+            iri_target=f"unix://{self._sockets}/iri.sock",
+            drain_seconds=self.settings.drain_seconds,
+        )
+        return RuntimeHost(settings, audit, self._reactor)
+
+    def _apiserver(self, certificates: Certificates, audit: JSONLinesAudit) -> APIServer:
+        pki = certificates.pki
+        settings = APIServerSettings(
+            listen=f"tcp:{self.settings.port}:interface=127.0.0.1",
+            certificate=certificates.apiserver.certificate,
+            key=certificates.apiserver.key,
+            client_ca=pki.client_ca,
+            poollet_certificate=certificates.forwarding.certificate,
+            poollet_key=certificates.forwarding.key,
+            poollet_ca=pki.serving_ca,
+            drain_seconds=self.settings.drain_seconds,
+        )
+        storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
+        return APIServer(settings, storage, audit, self._reactor)
+
+    def _poollet(
+        self, certificates: Certificates, url: str, runtime: RuntimeHost, audit: JSONLinesAudit
+    ) -> Poollet:
+        pki = certificates.pki
+        settings = PoolletSettings(
+            pool=POOL,
+            provider_id=f"twisted-exec://{POOL}",
+            certificate=certificates.poollet.certificate,
+            key=certificates.poollet.key,
+            listen="tcp:0:interface=127.0.0.1",
+            client_ca=pki.client_ca,
+            requestheader_ca=pki.forwarding_ca,
+            requestheader_names=[FORWARDING_USER],
+            addresses=[("InternalIP", "127.0.0.1")],
+            drain_seconds=self.settings.drain_seconds,
+        )
+        iri = IRIClient(str(runtime.iri.target), self._reactor)
+        iri.startService()
+        self._running.append(iri)
+        client = self._client(url, certificates, certificates.poollet_client)
+        return Poollet(settings, client, iri, audit, self._reactor)
+
+    def _client(self, url: str, certificates: Certificates, pair: Pair) -> KubeClient:
+        config = ClientConfig(
+            url,
+            ca=Material(path=certificates.pki.serving_ca),
+            certificate=Material(path=pair.certificate),
+            key=Material(path=pair.key),
+        )
+        client = KubeClient(config, self._reactor)
+        self._clients.append(client)
+        return client
+
+    async def _make_machines(self, client: KubeClient, offered: tuple[str, ...]) -> None:
+        self._log.info(
+            "machines of class {name} are shells of {user}, the user of this program",
+            name=PTY,
+            user=_user(),
+        )
+        created = self._state.names(_CREATED)
+        created = await create_missing(client, wanted(POOL, offered), created)
+        self._state.keep_names(_CREATED, created)
+        await until_running(client, SHELL, self._reactor)
+
+    def _publish(self, url: str, certificates: Certificates) -> None:
+        self._write_kubeconfig(url, certificates)
+        programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
+        self._log.info("ready; in another terminal, type:")
+        path = shlex.quote(_shown(self.kubeconfig))
+        for line in (
+            f"export KUBECONFIG={path} PATH={shlex.quote(programs)}:$PATH",
+            "kubectl get machines",
+            f"kubectl console {VM if self._has_vm() else SHELL}",
+        ):
+            self._log.info("    {line}", line=line)
+
+    def _has_vm(self) -> bool:
+        return f"machines/{VM}" in self._state.names(_CREATED)
+
+    def _write_kubeconfig(self, url: str, certificates: Certificates) -> None:
+        write_kubeconfig(
+            self.kubeconfig,
+            server=url,
+            ca_pem=read_file(certificates.pki.serving_ca),
+            certificate_pem=read_file(certificates.admin.certificate),
+            key_pem=read_file(certificates.admin.key),
+            user=ADMIN,
+            namespace=NAMESPACE,
+            replace=True,
+        )
+
+    def _renew(self, url: str) -> None:
+        """Certificates that near their end while we run; the services read them again."""
+        try:
+            self._write_kubeconfig(url, prepare(self._state.file("pki"), self._now()))
+        except Exception as error:  # a full disk today must not end what runs until next year
+            self._log.error("certificates cannot be renewed: {error}", error=error)
+
+    # Ending.
+
+    async def _stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._renewing is not None and self._renewing.running:
+            self._renewing.stop()
+        if not self._open:
+            return
+        self._state.remove(KUBECONFIG)
+        await self._stop_services()
+        for client in self._clients:
+            await client.close()
+        if self._sockets:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._sockets)
+        self._state.close()
+        self._open = False
+
+    async def _stop_services(self) -> None:
+        # The API server first: it lets sessions go on, and what they need must run meanwhile.
+        self._running.sort(key=lambda service: _ORDER.index(type(service)))
+        while self._running:
+            await maybeDeferred(self._running.pop(0).stopService)
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        reason = getattr(failure.value, "subFailure", failure)  # of gatherResults
+        self._settle(reason)
+
+    def _settle(self, outcome: Failure | bool) -> None:
+        self._outcome = outcome
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if isinstance(outcome, Failure):
+                one.errback(outcome)
+            else:
+                one.callback(None)
+
+
+_ORDER = [APIServer, Poollet, IRIClient, RuntimeHost]
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()} (uid {os.getuid()})"
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return f"uid {os.getuid()}"
+
+
+def _shown(path: str) -> str:
+    """As one would type it: relative to here when it lies below."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

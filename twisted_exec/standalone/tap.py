@@ -1,0 +1,63 @@
+"""
+``twistd exec-standalone``: everything on this host, with two machines to try.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.application.service import IService
+
+from twisted_exec.observe.program import ProgramOptions, fail_program
+from twisted_exec.standalone.service import Settings, Standalone
+
+PROGRAM = "exec-standalone"
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ValueError("give a port, from 0 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ValueError("give seconds, from 0 to 3600")
+    return seconds
+
+
+class Options(ProgramOptions):
+    """Command line of the standalone program."""
+
+    program = PROGRAM
+    synopsis = "[options]"
+    longdesc = (
+        "API server, poollet and runtime on loopback, with certificates made on the first start "
+        "and two machines: demo-shell, a shell of your own, and demo-vm, which boots U-Boot."
+    )
+
+    optParameters = [
+        ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
+        ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
+        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", _seconds],
+    ]
+
+    def postOptions(self) -> None:
+        """A daemon's working directory is another one."""
+        self["state-dir"] = os.path.abspath(self["state-dir"])
+
+
+def makeService(options: Options) -> IService:
+    """The service; nothing is opened yet."""
+    from twisted.internet import reactor
+
+    standalone = Standalone(
+        Settings(options["state-dir"], options["port"], options["drain-seconds"]), reactor
+    )
+    standalone.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    service: IService = standalone
+    return service
