@@ -37,12 +37,26 @@ SWITCHED = (
 
 
 class AbortableTransport(StringTransport):
-    """Remembers an abort."""
+    """Remembers how it was closed; ``protocol`` is who holds it, as of a socket."""
 
-    aborted = False
+    protocol: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[str] = []
+
+    @property
+    def aborted(self) -> bool:
+        return "abort" in self.closed
 
     def abortConnection(self) -> None:
-        self.aborted = True
+        self.closed.append("abort")
+
+    def loseConnection(self) -> None:
+        self.closed.append("close")
+
+    def unregisterProducer(self) -> None:
+        self.producer = None  # as a socket: whether or not there is one
 
 
 @implementer(IStreamClientEndpoint)

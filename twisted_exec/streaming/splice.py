@@ -57,6 +57,8 @@ class SpliceEnd(Protocol):
     joined = False  # both ends are connected: bytes pass
     eof = False  # this end sends no more
     gone = False  # this end's connection is lost
+    _half_closed = False
+    _closed = False
 
     def __init__(self, splice: Splice, name: str) -> None:
         self._splice, self.name = splice, name
@@ -111,14 +113,24 @@ class SpliceEnd(Protocol):
         if early:
             self.peer.transport.write(early)
 
+    def shut_writing(self) -> None:
+        """The other end sends no more; what this one sends goes on, at its pace."""
+        self._half_closed = True
+        self.transport.unregisterProducer()
+        self.transport.loseWriteConnection()
+
     def shut(self) -> None:
-        """No more will be written here."""
+        """No more will be written here.  May repeat: what was half closed, then closes wholly."""
+        half = not self.eof and can_half_close(self.transport)
+        if self._closed or (half and self._half_closed):
+            return
+        self._closed, self._half_closed = not half, True
         self.transport.unregisterProducer()
         self.transport.resumeProducing()  # else its end would never be seen
-        if self.eof or not can_half_close(self.transport):
-            self.transport.loseConnection()
-        else:
+        if half:
             self.transport.loseWriteConnection()
+        else:
+            self.transport.loseConnection()
 
 
 class Splice:
@@ -181,15 +193,14 @@ class Splice:
     def half_closed(self, end: SpliceEnd) -> None:
         """An end sends no more; what it receives goes on."""
         peer = end.peer
+        self._reason = self._reason or f"{end.name} closed"  # the first to end is the reason
         if peer.gone or peer.eof or not can_half_close(peer.transport):
-            self._reason = self._reason or f"{end.name} closed"
             for one in self._ends:
                 if not one.gone:
                     one.shut()
             self._drain()
         else:
-            peer.transport.unregisterProducer()
-            peer.transport.loseWriteConnection()
+            peer.shut_writing()
 
     def lost(self, end: SpliceEnd, reason: Failure) -> None:
         """An end's connection is gone."""

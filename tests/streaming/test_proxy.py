@@ -1,0 +1,539 @@
+"""Tests for :mod:`twisted_exec.streaming.proxy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+    IStreamLocator,
+    Location,
+)
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.testing.http import MemoryClient, MemoryServer
+
+from .frames import handshake
+from .test_sessions import Records
+from .test_upgrade_client import OneConnection
+
+SWITCHED = b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+
+
+@implementer(IStreamLocator)
+class Locator:
+    """Says what the test says."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[tuple[str, IStreamClientEndpoint]] = []
+        self.headers: Sequence[tuple[bytes, bytes]] = [(b"X-Remote-User", b"ann")]
+        self.path = b"/backend?x=1"
+        self.problem: Exception | None = None
+        self.waiting: Deferred[Location] | None = None
+
+    def locate(self, request: Request) -> Deferred[Location]:
+        request.subject = replace(request.subject, session="s-1", user="ann")
+        if self.problem is not None:
+            return fail(Failure(self.problem))
+        if self.waiting is not None:
+            return self.waiting
+        subject = replace(request.subject, machine="vm", caller="apiserver")
+        return succeed(Location(subject, self.endpoints, self.path, b"backend:1", self.headers))
+
+
+class Proxying(Dispatcher):
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__()
+        self.proxy = proxy
+
+    async def dispatch(self, request: Request) -> None:
+        await self.proxy.handle(request)
+
+
+class ProxyTestCase(SynchronousTestCase):
+    """A proxy between a client and backends in memory."""
+
+    limit = 100
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "poollet", self.clock), limit=self.limit)
+        self.locator = Locator()
+        self.backend = self.add_backend()
+        self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
+        self.server = MemoryServer(Proxying(self.proxy), self.clock)
+
+    def add_backend(self, connected: bool = True) -> OneConnection:
+        backend = OneConnection(connected)
+        self.locator.endpoints.append((f"10.0.0.{len(self.locator.endpoints)}:1", backend))
+        return backend
+
+    def ask(self, request: bytes = handshake()) -> MemoryClient:
+        client = self.server.connect()
+        client.send(request)
+        return client
+
+    def refused(self, client: MemoryClient) -> APIError:
+        """The client got this Status; everything is closed and on record."""
+        (answer,) = client.responses()
+        status = answer.json()
+        self.assertEqual((status["kind"], status["code"]), ("Status", answer.code))
+        self.assertEqual(len(self.sessions), 0)
+        self.records.check_pairs()
+        self.assertEqual(self.records.ends(), [(status["message"], answer.code)])
+        return APIError(
+            status["message"],
+            code=answer.code,
+            reason=status["reason"],
+            retry_after_seconds=int(answer.headers.get("retry-after", 0)),
+        )
+
+    def switched(self, early: bytes = b"") -> MemoryClient:
+        """A session, up."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(SWITCHED + b"\r\n" + early)
+        return client
+
+
+class PassTests(ProxyTestCase):
+    """What passes, and how."""
+
+    def test_request(self) -> None:
+        """The backend gets what the locator says, and of the client's headers what is harmless."""
+        self.ask(
+            handshake(
+                b"Authorization: Bearer secret",
+                b"X-Remote-User: root",
+                b"x-remote-group: system:masters",
+                b"Impersonate-User: root",
+                b"Cookie: a=b",
+                b"Proxy-Authorization: x",
+                b"X-Twisted-Exec-User: root",
+                b"Audit-Id: chosen",
+                b"Keep-Alive: x",
+                b"Connection: X-Named",
+                b"X-Named: x",
+                b"User-Agent: kubectl",
+                protocols=b"v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
+            )
+        )
+        sent = self.backend.transport.value()
+        head = [line.lower() for line in sent.split(b"\r\n")]
+        self.assertEqual(head[0], b"get /backend?x=1 http/1.1")
+        for line in (
+            b"Host: backend:1",
+            b"User-Agent: kubectl",
+            b"Sec-WebSocket-Protocol: v5.channel.k8s.io",
+            b"Sec-WebSocket-Version: 13",
+            b"X-Remote-User: ann",
+            b"Audit-Id: s-1",
+            b"Connection: Upgrade",
+            b"Upgrade: websocket",
+        ):
+            self.assertEqual(head.count(line.lower()), 1, line)
+        for word in (
+            b"secret",
+            b"root",
+            b"masters",
+            b"Cookie",
+            b"chosen",
+            b"Named",
+            b"c2VjcmV0",
+            b"Keep-Alive",
+        ):
+            self.assertNotIn(word, sent)
+
+    def test_only_a_bearer(self) -> None:
+        """A subprotocol line that held nothing but a token is dropped."""
+        self.ask(handshake(protocols=b"base64url.bearer.authorization.k8s.io.c2VjcmV0"))
+        self.assertNotIn(b"Sec-WebSocket-Protocol", self.backend.transport.value())
+
+    def test_post(self) -> None:
+        """SPDY comes with POST, its many protocol lines pass as they are."""
+        self.ask(
+            b"POST /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: spdy/3.1\r\n"
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n"
+            b"X-Stream-Protocol-Version: channel.k8s.io\r\n\r\n"
+        )
+        head = self.backend.transport.value().split(b"\r\n")
+        self.assertEqual(head[0], b"POST /backend?x=1 HTTP/1.1")
+        self.assertIn(b"Upgrade: SPDY/3.1", head)
+        self.assertEqual(head.count(b"Content-Length: 0"), 1)
+        self.assertEqual(sum(line.startswith(b"X-Stream-Protocol-Version: ") for line in head), 2)
+
+    def test_response(self) -> None:
+        """The client gets the handshake's headers and no others of the backend's."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(
+            SWITCHED + b"Sec-WebSocket-Accept: a\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+            b"Set-Cookie: a=b\r\nServer: x\r\nLocation: /\r\n\r\n"
+        )
+        head = client.received().split(b"\r\n")
+        self.assertEqual(head[0], b"HTTP/1.1 101 Switching Protocols")
+        self.assertEqual(
+            sorted(head[1:-2]),
+            [
+                b"Audit-Id: s-1",
+                b"Connection: Upgrade",
+                b"Sec-WebSocket-Accept: a",
+                b"Sec-WebSocket-Protocol: v5.channel.k8s.io",
+                b"Upgrade: websocket",
+            ],
+        )
+
+    def test_bytes(self) -> None:
+        """Every byte passes, also those that came early on either side; audit counts them."""
+        client = self.ask(handshake() + b"early ")
+        self.backend.transport.clear()
+        self.backend.protocol.dataReceived(SWITCHED + b"\r\nhello ")
+        end: Any = self.backend.transport.protocol
+        client.send(b"late")
+        end.dataReceived(b"world")
+        self.assertEqual(self.backend.transport.value(), b"early late")
+        self.assertTrue(client.received().endswith(b"\r\n\r\nhello world"))
+        self.assertEqual(len(self.sessions), 1)
+        client.lose()
+        end.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(len(self.sessions), 0)
+        self.records.check_pairs()
+        last = self.records.all[-1]
+        self.assertEqual(
+            (last["reason"], last["bytes_to_machine"], last["bytes_to_user"], last["machine"]),
+            ("client closed", 10, 11, "vm"),
+        )
+        self.assertNotIn("code", last)
+
+    def test_second_address(self) -> None:
+        """When one address does not let us in, the next is tried."""
+        self.locator.endpoints.clear()
+        first, second = self.add_backend(connected=False), self.add_backend()
+        client = self.ask()
+        self.assertIsNone(second.protocol)
+        first.connecting.errback(error.ConnectionRefusedError())
+        second.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertIn(b"101 Switching", client.received())
+
+
+class RefuseTests(ProxyTestCase):
+    """What does not pass."""
+
+    def test_locator(self) -> None:
+        """What the locator refuses is told as it is, and on record with what was known."""
+        for problem in (
+            Unauthorized(),
+            Forbidden("ann may not"),
+            NotFound("machines", "vm"),
+        ):
+            self.setUp()
+            self.locator.problem = problem
+            refused = self.refused(self.ask())
+            self.assertEqual((refused.code, refused.message), (problem.code, problem.message))
+            self.assertEqual(self.records.all[0]["user"], "ann")
+            self.assertIsNone(self.backend.protocol)
+
+    def test_locator_fails(self) -> None:
+        """A bug in a locator is on record as well, without its text."""
+        self.locator.problem = ZeroDivisionError("secret")
+        client = self.ask()
+        self.assertEqual(client.responses()[0].code, 500)
+        self.assertEqual(self.records.ends(), [("internal error", 500)])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_methods(self) -> None:
+        """A stream is opened with GET or POST."""
+        for method in (b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS", b"get"):
+            client = self.ask(handshake().replace(b"GET", method))
+            (answer,) = client.responses(method.decode())
+            self.assertEqual((answer.code, answer.headers["allow"]), (405, "GET, POST"))
+
+    def test_not_an_upgrade(self) -> None:
+        """A request that is no upgrade is refused, after the look-ups."""
+        request = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+        refused = self.refused(self.ask(request))
+        self.assertEqual((refused.code, refused.message), (400, "Upgrade request required"))
+        self.setUp()
+        self.locator.problem = NotFound("machines", "vm")
+        self.assertEqual(self.refused(self.ask(request)).code, 404)
+        self.assertIsNone(self.backend.protocol)
+
+    def test_other_upgrades(self) -> None:
+        """Only two upgrades pass."""
+        for name in (b"h2c", b"TLS/1.0", b"websocket, h2c", b"SPDY/3"):
+            self.setUp()
+            refused = self.refused(self.ask(handshake().replace(b"websocket", name)))
+            self.assertEqual(refused.code, 400)
+            self.assertIn("only websocket and SPDY/3.1", refused.message)
+            self.assertIsNone(self.backend.protocol)
+
+    def test_body(self) -> None:
+        """An upgrade request has no body."""
+        refused = self.refused(self.ask(handshake(b"Content-Length: 1") + b"x"))
+        self.assertEqual(refused.message, "an upgrade request has no body")
+
+    def test_no_address(self) -> None:
+        """No address at all is 503."""
+        self.locator.endpoints.clear()
+        refused = self.refused(self.ask())
+        self.assertEqual((refused.code, refused.reason), (503, "ServiceUnavailable"))
+
+    def test_refused_connection(self) -> None:
+        """Nobody there is 502, and each address says why."""
+        self.locator.endpoints.clear()
+        first, second = self.add_backend(connected=False), self.add_backend(connected=False)
+        client = self.ask()
+        first.connecting.errback(error.ConnectionRefusedError())
+        second.connecting.errback(error.NoRouteError())
+        refused = self.refused(client)
+        self.assertEqual(
+            (refused.code, refused.message),
+            (502, "cannot connect to 10.0.0.0:1: connection refused; 10.0.0.1:1: no route to it"),
+        )
+
+    def test_slow_connection(self) -> None:
+        """Addresses that do not answer are 504; each has its time."""
+        self.locator.endpoints.clear()
+        self.add_backend(connected=False)
+        self.add_backend(connected=False)
+        client = self.ask()
+        self.clock.advance(5)
+        self.assertEqual(client.received(), b"")
+        self.clock.advance(5)
+        self.assertEqual(self.refused(client).code, 504)
+
+    def test_slow_and_refused(self) -> None:
+        """One that refuses is down, whatever the other does."""
+        self.locator.endpoints.clear()
+        self.add_backend(connected=False)
+        down = self.add_backend(connected=False)
+        client = self.ask()
+        self.clock.advance(5)
+        down.connecting.errback(error.ConnectionRefusedError())
+        self.assertEqual(self.refused(client).code, 502)
+
+    def test_slow_answer(self) -> None:
+        """A backend that takes the request and does not answer is 504."""
+        client = self.ask()
+        self.clock.advance(10)
+        refused = self.refused(client)
+        self.assertEqual(
+            (refused.code, refused.message),
+            (504, "10.0.0.0:1: no answer to the upgrade request in time"),
+        )
+        self.assertTrue(self.backend.transport.aborted)
+
+    def test_no_second_try(self) -> None:
+        """A request that was sent is not sent to another address: it may have used up a token."""
+        second = self.add_backend()
+        client = self.ask()
+        self.backend.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.refused(client).code, 502)
+        self.assertIsNone(second.protocol)
+
+    def test_backend_refuses(self) -> None:
+        """A backend's Status is passed on; its connection is closed."""
+        body = json.dumps(NotFound("machines", "vm").to_status()).encode()
+        client = self.ask()
+        self.backend.protocol.dataReceived(
+            b"HTTP/1.1 404 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        refused = self.refused(client)
+        self.assertEqual((refused.code, refused.reason), (404, "NotFound"))
+        self.assertTrue(self.backend.transport.aborted)
+
+    def test_backend_full(self) -> None:
+        """When to come back is passed on too."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(
+            b"HTTP/1.1 429 X\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull"
+        )
+        refused = self.refused(client)
+        self.assertEqual((refused.code, refused.retry_after_seconds), (429, 9))
+
+    def test_redirect(self) -> None:
+        """A redirect is not followed, and its target not told."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(
+            b"HTTP/1.1 302 X\r\nLocation: http://evil/\r\nContent-Length: 0\r\n\r\n"
+        )
+        data = client.received()
+        self.assertNotIn(b"evil", data)
+        self.assertIn(b"invalid upgrade response: status code 302", data)
+        self.assertTrue(data.startswith(b"HTTP/1.1 502 "))
+        self.assertTrue(self.backend.transport.aborted)
+
+    def test_nothing_behind_a_refusal(self) -> None:
+        """What a client sends behind a refused upgrade never reaches the backend."""
+        client = self.ask(handshake() + b"GET /admin HTTP/1.1\r\nHost: x\r\n\r\n")
+        before = self.backend.transport.value()
+        self.backend.protocol.dataReceived(b"HTTP/1.1 403 X\r\nContent-Length: 2\r\n\r\nno")
+        self.assertEqual(self.backend.transport.value(), before)
+        self.assertEqual([answer.code for answer in client.responses()], [403, 400])
+
+    def test_client_leaves(self) -> None:
+        """A client that leaves while it waits ends everything; audit has it."""
+        for when in ("locating", "connecting", "answering"):
+            self.setUp()
+            self.locator.endpoints.clear()
+            self.backend = self.add_backend(connected=when == "answering")
+            if when == "locating":
+                self.locator.waiting = Deferred()
+            client = self.ask()
+            client.lose()
+            self.assertEqual(self.records.ends(), [("client closed", 499)])
+            self.records.check_pairs()
+            self.assertEqual(len(self.sessions), 0)
+            if when == "answering":
+                self.assertTrue(self.backend.transport.aborted)
+                self.backend.protocol.connectionLost(Failure(ConnectionDone()))
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_full(self) -> None:
+        """Beyond the limit a session is refused, and says when to come back."""
+        self.limit = 1
+        self.setUp()
+        self.switched()
+        (answer,) = self.ask().responses()
+        self.assertEqual((answer.code, answer.headers["retry-after"]), (429, "10"))
+
+
+class EndTests(ProxyTestCase):
+    """How a session is ended from this hop."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.client = self.switched()
+        self.session_transport = self.backend.transport
+        # The next connection carries the request to end it.
+        self.control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", self.control)
+
+    def lose_backend(self) -> None:
+        self.session_transport.protocol.connectionLost(Failure(ConnectionDone()))
+
+    def end(self, reason: str = MACHINE_DELETED) -> None:
+        self.sessions.end(lambda _: True, Ending(reason, "vm is gone"))
+
+    def test_asked(self) -> None:
+        """The next hop is asked to say why, with the session's own credentials."""
+        self.end()
+        head = self.control.transport.value().split(b"\r\n")
+        self.assertEqual(
+            head[0],
+            b"DELETE /backend?x=1&session=s-1&reason=MachineDeleted&message=vm+is+gone HTTP/1.1",
+        )
+        self.assertIn(b"X-Remote-User: ann", head)
+        self.assertIn(b"Host: backend:1", head)
+        self.assertEqual(self.session_transport.closed, [])
+        self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        self.assertTrue(self.control.transport.aborted)
+        self.lose_backend()
+        self.client.lose()
+        self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
+        self.clock.advance(60)
+
+    def test_not_heeded(self) -> None:
+        """A stream that does not end by that is cut."""
+        self.end(REVOKED)
+        self.control.protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        self.clock.advance(1.9)
+        self.assertEqual(self.session_transport.closed, [])
+        self.clock.advance(0.1)
+        self.assertEqual(len(self.session_transport.closed), 1)
+        self.lose_backend()
+        self.assertEqual(self.records.ends(), [(REVOKED, None)])
+
+    def test_foreign(self) -> None:
+        """A next hop that knows no such request has the stream cut at once."""
+        self.end()
+        self.control.protocol.dataReceived(b"HTTP/1.1 405 X\r\nContent-Length: 0\r\n\r\n")
+        self.clock.advance(0)
+        self.assertEqual(len(self.session_transport.closed), 1)
+
+    def test_unreachable(self) -> None:
+        """So has one that cannot be reached."""
+        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        self.end()
+        self.clock.advance(2)
+        self.assertEqual(len(self.session_transport.closed), 1)
+        self.clock.advance(60)
+
+    def test_ended_while_connecting(self) -> None:
+        """A session that is ended before its stream is up ends as soon as it is."""
+        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        late = self.locator.endpoints[0][1]
+        client = self.ask()
+        self.end()
+        late.protocol.makeConnection(late.transport)
+        late.connecting.callback(late.protocol)
+        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection())
+        late.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.assertIn(b"101 Switching", client.received())
+        self.clock.advance(2)
+        self.assertTrue(late.transport.closed)
+
+    def test_drain(self) -> None:
+        """Draining ends every session, by the same way."""
+        drained = self.sessions.drain(self.clock, 5, Ending(SHUTTING_DOWN))
+        self.assertIn(b"reason=ShuttingDown", self.control.transport.value())
+        self.lose_backend()
+        self.client.lose()
+        self.successResultOf(drained)
+        self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
+
+
+class EndByRequestTests(ProxyTestCase):
+    """How the hop before this one ends a session."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.caller = "apiserver"
+        self.proxy.caller_of = lambda request: succeed(self.caller)
+        self.client = self.switched()
+        self.control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", self.control)
+
+    def delete(self, session: str) -> Any:
+        return self.server.request("DELETE", f"/x?session={session}&reason=PoolDeleted&message=m")
+
+    def test_ended(self) -> None:
+        """The caller that opened a session may end it, and the ending is handed on."""
+        answer = self.delete("s-1")
+        self.assertEqual((answer.code, answer.json()["status"]), (200, "Success"))
+        self.assertIn(
+            b"session=s-1&reason=PoolDeleted&message=m HTTP", self.control.transport.value()
+        )
+
+    def test_other_caller(self) -> None:
+        """Nobody else can, nor learn that it exists."""
+        self.caller = "mallory"
+        self.assertEqual(self.delete("s-1").code, 404)
+        self.assertIsNone(self.control.protocol)
+
+    def test_unknown(self) -> None:
+        """A session nobody knows is 404, a query that names none 400."""
+        self.assertEqual(self.delete("s-2").code, 404)
+        self.assertEqual(self.delete("").code, 400)
+
+    def test_unauthenticated(self) -> None:
+        """Whoever does not say who it is is refused."""
+        self.proxy.caller_of = lambda request: fail(Failure(Unauthorized()))
+        self.assertEqual(self.delete("s-1").code, 401)

@@ -1,0 +1,433 @@
+"""Tests for :mod:`twisted_exec.streaming.splice`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableDescriptor, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.tls.transport import underlying
+
+from .places import PlacesTestCase
+from .test_upgrade_server import Taker
+
+
+class Transport(StringTransport):
+    """A transport that remembers how it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[str] = []
+
+    def loseConnection(self) -> None:
+        self.closed.append("close")
+
+    def abortConnection(self) -> None:
+        self.closed.append("abort")
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        assert self.producer is None and streaming
+        self.producer = producer
+
+    def unregisterProducer(self) -> None:
+        self.producer = None
+
+
+@implementer(IHalfCloseableDescriptor)
+class HalfClosing(Transport):
+    """One that can half-close."""
+
+    def loseWriteConnection(self) -> None:
+        self.closed.append("half")
+
+
+class MemoryTests(SynchronousTestCase):
+    """A splice between transports that do what the test says."""
+
+    kind: type[Transport] = Transport
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.reasons: list[str] = []
+        self.splice = Splice(self.clock, self.reasons.append, drain_seconds=30)
+        self.user, self.machine = self.kind(), self.kind()
+
+    def join(self) -> None:
+        self.splice.user.makeConnection(self.user)
+        self.splice.machine.makeConnection(self.machine)
+
+    def lose(self, end: Any, reason: Exception | None = None) -> None:
+        end.connectionLost(Failure(reason or ConnectionDone()))
+
+    def test_both_ways(self) -> None:
+        """Bytes pass, and are counted."""
+        self.join()
+        self.splice.user.dataReceived(b"typed")
+        self.splice.machine.dataReceived(b"printed")
+        self.assertEqual((self.machine.value(), self.user.value()), (b"typed", b"printed"))
+        self.assertEqual((self.splice.bytes_to_machine, self.splice.bytes_to_user), (5, 7))
+
+    def test_early(self) -> None:
+        """An end that is there first waits, and what it read already is kept in order."""
+        self.splice.machine.makeConnection(self.machine)
+        self.assertEqual(self.machine.producerState, "paused")
+        self.splice.machine.dataReceived(b"one ")
+        self.splice.machine.dataReceived(b"two ")
+        self.splice.user.makeConnection(self.user)
+        self.splice.machine.dataReceived(b"three")
+        self.assertEqual(self.user.value(), b"one two three")
+        self.assertEqual(self.machine.producerState, "producing")
+        self.assertEqual(self.user.producerState, "producing")
+
+    def test_flow(self) -> None:
+        """A full transport stops the other's reading, and no more than that."""
+        self.join()
+        flow: Any = self.user.producer
+        flow.pauseProducing()
+        self.assertEqual(self.machine.producerState, "paused")
+        self.assertEqual(self.user.producerState, "producing")
+        flow.resumeProducing()
+        self.assertEqual(self.machine.producerState, "producing")
+        flow.stopProducing()
+        self.assertEqual(self.machine.closed, [])
+
+    def test_one_end_closes(self) -> None:
+        """The other is shut behind what was sent, and what it still says is thrown away."""
+        self.join()
+        self.splice.user.dataReceived(b"last words")
+        self.machine.producerState = "paused"
+        self.lose(self.splice.user)
+        self.assertEqual(self.machine.value(), b"last words")
+        self.assertIsNone(self.machine.producer)
+        self.assertEqual(self.machine.producerState, "producing")
+        self.assertEqual(self.machine.closed, ["half" if self.kind is HalfClosing else "close"])
+        self.splice.machine.dataReceived(b"to nobody")
+        self.assertEqual(self.reasons, [])
+        self.lose(self.splice.machine)
+        self.assertEqual(self.reasons, ["client closed"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reasons(self) -> None:
+        """The first to go is the reason, and how it went."""
+        for first, reason, told in (
+            ("user", ConnectionDone(), "client closed"),
+            ("user", ConnectionLost(), "client lost"),
+            ("machine", ConnectionDone(), "backend closed"),
+            ("machine", ConnectionLost(), "backend lost"),
+        ):
+            self.setUp()
+            self.join()
+            ends = [self.splice.user, self.splice.machine]
+            if first == "machine":
+                ends.reverse()
+            self.lose(ends[0], reason)
+            self.lose(ends[1], ConnectionLost())
+            self.assertEqual(self.reasons, [told])
+
+    def test_survivor_never_closes(self) -> None:
+        """An end that does not take its last bytes is reset when its time is over."""
+        self.join()
+        self.lose(self.splice.machine)
+        self.clock.advance(29)
+        self.assertNotIn("abort", self.user.closed)
+        self.clock.advance(1)
+        self.assertEqual(self.user.closed[-1], "abort")
+        self.lose(self.splice.user)
+        self.assertEqual(self.reasons, ["backend closed"])
+
+    def test_lost_before_joined(self) -> None:
+        """An end that is lost before the other comes still delivers what it said."""
+        self.splice.machine.makeConnection(self.machine)
+        self.splice.machine.dataReceived(b"goodbye")
+        self.lose(self.splice.machine, ConnectionLost())
+        self.assertEqual(self.reasons, [])
+        self.splice.user.makeConnection(self.user)
+        self.assertEqual(self.user.value(), b"goodbye")
+        self.assertEqual(len(self.user.closed), 1)
+        self.lose(self.splice.user)
+        self.assertEqual(self.reasons, ["backend lost"])
+
+    def test_cut(self) -> None:
+        """A splice that is cut closes both ends, and tells why it was cut."""
+        self.join()
+        self.splice.cut("ShuttingDown")
+        self.assertEqual((len(self.user.closed), len(self.machine.closed)), (1, 1))
+        self.lose(self.splice.user)
+        self.clock.advance(30)
+        self.assertEqual(self.machine.closed[-1], "abort")
+        self.lose(self.splice.machine)
+        self.assertEqual(self.reasons, ["ShuttingDown"])
+        self.splice.cut("again")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_cut_before_joined(self) -> None:
+        """So does one with one end."""
+        self.splice.user.makeConnection(self.user)
+        self.splice.cut("no backend")
+        self.assertEqual(len(self.user.closed), 1)
+
+
+class HalfCloseTests(MemoryTests):
+    """The same where an end can be closed for one direction, and more."""
+
+    kind = HalfClosing
+
+    def test_half_close(self) -> None:
+        """A half-close is passed on, and the answer to it comes back."""
+        self.join()
+        self.splice.user.dataReceived(b"question")
+        self.splice.user.readConnectionLost()
+        self.assertEqual(self.machine.closed, ["half"])
+        self.assertIsNone(self.machine.producer)
+        self.splice.machine.dataReceived(b"answer")
+        self.assertEqual(self.user.value(), b"answer")
+        self.assertEqual(self.user.closed, [])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.splice.machine.readConnectionLost()
+        self.assertEqual((self.user.closed, self.machine.closed), (["close"], ["half", "close"]))
+        self.lose(self.splice.machine)
+        self.lose(self.splice.user)
+        self.assertEqual(self.reasons, ["client closed"])
+
+    def test_half_close_towards_tls(self) -> None:
+        """Where the other end has no half-close, the session is over."""
+        self.machine = Transport()
+        self.join()
+        self.splice.user.readConnectionLost()
+        self.assertEqual((self.user.closed, self.machine.closed), (["close"], ["close"]))
+        self.lose(self.splice.user)
+        self.lose(self.splice.machine)
+        self.assertEqual(self.reasons, ["client closed"])
+
+    def test_answer_to_our_half_close(self) -> None:
+        """The end that survives closes after ours, and that is the end."""
+        self.join()
+        self.lose(self.splice.machine)
+        self.splice.user.readConnectionLost()
+        self.assertEqual(self.user.closed, ["half", "close"])
+        self.lose(self.splice.user)
+        self.assertEqual(self.reasons, ["backend closed"])
+
+
+class Relay(Factory):
+    """Splices every connection to one of its own."""
+
+    noisy = False
+
+    def __init__(self, backend: IStreamClientEndpoint, drain_seconds: float) -> None:
+        self._backend, self._drain_seconds = backend, drain_seconds
+        self.splices: list[Splice] = []
+        self.ended: list[str] = []
+
+    def buildProtocol(self, address: object) -> Protocol:
+        splice = Splice(reactor, self.ended.append, drain_seconds=self._drain_seconds)
+        self.splices.append(splice)
+        self._backend.connect(Factory.forProtocol(lambda: splice.machine))
+        return splice.user
+
+
+class Backend(Taker):
+    """The machine's end of a test."""
+
+
+class SocketTests(PlacesTestCase):
+    """A splice between real sockets, in every order of death."""
+
+    drain_seconds = 10.0
+
+    async def start(self, front: str, back: str) -> None:
+        """One user, one relay, one backend."""
+        self.backend = Backend()
+        backend = await self.listen(back, Factory.forProtocol(lambda: self.backend))
+        self.relay = Relay(backend, self.drain_seconds)
+        relay = await self.listen(front, self.relay)
+        self.user = Taker()
+        await connectProtocol(relay, self.user)
+        await self.until(lambda: self.backend.transport and self.relay.splices[0].user.joined)
+
+    async def finish(self, reason: str) -> None:
+        await self.until(lambda: self.relay.ended and self.user.lost and self.backend.lost)
+        self.assertEqual(self.relay.ended, [reason])
+
+    async def both_ways(self, front: str, back: str) -> None:
+        """A few MiB each way at once, checked by hash; then a clean end."""
+        await self.start(front, back)
+        data = bytes(range(256)) * 4096 * 3
+        sent = hashlib.sha256(data).digest()
+        for here in (self.user, self.backend):
+            here.transport.write(data)
+        await self.until(lambda: min(self.user.size, self.backend.size) == len(data))
+        for here in (self.user, self.backend):
+            self.assertEqual(hashlib.sha256(b"".join(here.received)).digest(), sent)
+        self.user.transport.loseConnection()
+        await self.finish("client closed")
+
+    async def tail(self, front: str, back: str) -> None:
+        """The backend writes much and closes at once; the user, who reads late, gets all."""
+        await self.start(front, back)
+        self.user.transport.pauseProducing()
+        size = 6 << 20
+        self.backend.transport.write(b"x" * size)
+        close_behind(self.backend.transport)
+        for _ in range(200):
+            await self.turn()
+        self.user.transport.write(b"a ping that nobody reads")
+        self.user.transport.resumeProducing()
+        await self.until(lambda: self.user.lost)
+        self.assertEqual(self.user.size, size)
+        await self.finish("backend closed")
+
+    async def user_resets(self, front: str, back: str) -> None:
+        """The user resets while the backend reads nothing; both connections end."""
+        await self.start(front, back)
+        self.backend.transport.pauseProducing()
+        self.user.transport.write(b"x" * (1 << 20))
+        for _ in range(50):
+            await self.turn()
+        self.user.transport.abortConnection()
+        self.backend.transport.resumeProducing()
+        await self.until(lambda: self.relay.ended and self.backend.lost)
+        self.assertIn(self.relay.ended, (["client lost"], ["client closed"]))
+
+    async def backend_resets(self, front: str, back: str) -> None:
+        """The backend resets while the user reads nothing."""
+        await self.start(front, back)
+        self.user.transport.pauseProducing()
+        self.backend.transport.write(b"x" * (1 << 20))
+        for _ in range(50):
+            await self.turn()
+        self.backend.transport.abortConnection()
+        self.user.transport.resumeProducing()
+        await self.until(lambda: self.relay.ended and self.user.lost)
+
+    async def half_close(self, front: str, back: str) -> None:
+        """The user ends its input; the backend's answer, much later, still comes."""
+        await self.start(front, back)
+        self.backend.readConnectionLost = self._answer_late  # type: ignore[method-assign]
+        self.user.transport.write(b"question")
+        self.user.transport.loseWriteConnection()
+        await self.until(lambda: self.user.lost)
+        self.assertEqual(b"".join(self.backend.received), b"question")
+        self.assertEqual(self.user.size, 1 << 20)
+        await self.finish("client closed")
+
+    def _answer_late(self) -> None:
+        def answer() -> None:
+            self.backend.transport.write(b"a" * (1 << 20))
+            self.backend.transport.loseConnection()
+
+        reactor.callLater(0.02, answer)  # type: ignore[attr-defined]
+
+    async def memory(self, front: str, back: str) -> None:
+        """A user who does not read stops the backend; little is kept between them."""
+        await self.start(front, back)
+        self.user.transport.pauseProducing()
+        producer = Endless(self.backend.transport)
+        for _ in range(500):
+            await self.turn()
+        splice = self.relay.splices[0]
+        self.assertTrue(producer.paused)
+        self.assertLess(queued(splice.user.transport), 256 << 10)
+        passed = splice.bytes_to_user
+        for _ in range(50):
+            await self.turn()
+        self.assertEqual(splice.bytes_to_user, passed)
+        producer.stopProducing()
+        self.user.transport.resumeProducing()
+        await self.until(lambda: self.user.size == producer.written)
+        self.backend.transport.loseConnection()
+        await self.finish("backend closed")
+
+    async def turn(self) -> None:
+        done: Deferred[None] = Deferred()
+        reactor.callLater(0, done.callback, None)  # type: ignore[attr-defined]
+        await done
+
+    async def deaths(self, front: str, back: str) -> None:
+        """Sessions that die in every order leave nothing behind."""
+        deaths = ["loseConnection", "abortConnection"]
+        await self.turn()
+        before = len(reactor.getReaders())  # type: ignore[attr-defined]
+        for how in deaths:
+            for first in ("user", "backend", "both"):
+                await self.start(front, back)
+                for name in ("user", "backend"):
+                    if first in (name, "both"):
+                        getattr(getattr(self, name).transport, how)()
+                await self.until(lambda: self.relay.ended and self.user.lost and self.backend.lost)
+                self.assertEqual(len(self.relay.ended), 1)
+        # Two listening ports each time; nothing else.
+        self.assertEqual(
+            len(reactor.getReaders()),  # type: ignore[attr-defined]
+            before + 2 * len(deaths) * 3,
+        )
+
+
+class Endless(Protocol):
+    """Writes without end, as long as it is let."""
+
+    def __init__(self, transport: Any) -> None:
+        self.to, self.paused, self.stopped, self.written = transport, False, False, 0
+        transport.registerProducer(self, True)
+        self._write()
+
+    def _write(self) -> None:
+        if not self.paused and not self.stopped:
+            self.to.write(b"x" * 32768)
+            self.written += 32768
+            reactor.callLater(0, self._write)  # type: ignore[attr-defined]
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        if self.paused:
+            self.paused = False
+            self._write()
+
+    def stopProducing(self) -> None:
+        self.stopped = True
+        self.to.unregisterProducer()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.stopped = True
+
+
+def queued(transport: Any) -> int:
+    """Bytes that wait in a transport's own buffers."""
+    socket: Any = underlying(transport)
+    return len(socket.dataBuffer) - socket.offset + socket._tempDataLen
+
+
+def _matrix() -> None:
+    pairs = [("tcp", "tcp"), ("tls", "tls"), ("tls", "unix"), ("unix", "tcp"), ("tcp", "tls")]
+    for front, back in pairs:
+        names = ["both_ways", "tail", "user_resets", "backend_resets", "memory", "deaths"]
+        if "tls" not in (front, back):
+            names.append("half_close")
+        for name in names:
+            act: Any = getattr(SocketTests, name)
+
+            def test(
+                self: SocketTests, act: Any = act, front: str = front, back: str = back
+            ) -> Deferred[None]:
+                return Deferred.fromCoroutine(act(self, front, back))
+
+            test.__doc__ = f"{front} to {back}: {act.__doc__}"
+            setattr(SocketTests, f"test_{front}_{back}_{name}", test)
+
+
+_matrix()
