@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, load
@@ -248,6 +252,11 @@ class RefusalTests(KubeconfigTestCase):
         self.assertEqual(self.refusal(CONTEXT), 'FILE: no cluster "c" (of context "x")')
         self.assertEqual(self.refusal(CLUSTER + CONTEXT), 'FILE: no user "u" (of context "x")')
 
+    def test_controls(self) -> None:
+        """A name that would break the line, or the terminal, does not."""
+        message = self.refusal('current-context: "a\\n\\e[2Jb"')
+        self.assertEqual(message, 'FILE: no context "a  [2Jb"')
+
     def test_not_yaml(self) -> None:
         """What cannot be read at all is told with its place."""
         self.assertIn("FILE: not YAML: line 1, column", self.refusal("a: [b"))
@@ -263,3 +272,75 @@ class RefusalTests(KubeconfigTestCase):
         with self.assertRaises(KubeConfigError) as caught:
             load("/dev/zero")
         self.assertEqual(str(caught.exception), "/dev/zero: larger than 4 MiB")
+
+
+def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where the parts of a document are."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    return [here] + [path for key, part in items for path in _paths(part, (*here, key))]
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return copied
+
+
+WHOLE = {
+    "kind": "Config",
+    "clusters": [
+        {
+            "name": "c",
+            "cluster": {
+                "server": "https://api:6443",
+                "certificate-authority-data": "QUJD",
+                "insecure-skip-tls-verify": False,
+                "tls-server-name": "api",
+            },
+        }
+    ],
+    "users": [
+        {
+            "name": "u",
+            "user": {
+                "client-certificate-data": "QUJD",
+                "client-key-data": "QUJD",
+                "token": "t",
+                "tokenFile": "",
+            },
+        }
+    ],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "lab"}}],
+    "current-context": "x",
+}
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+class DamagedTests(KubeconfigTestCase):
+    """Files that were damaged."""
+
+    @settings(max_examples=150, deadline=None, database=None)
+    @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
+    def test_any_part(self, path: tuple[Any, ...], new: Any) -> None:
+        """Whatever stands in a part's place, the answer is a configuration or one line."""
+        name = self.write(json.dumps(_replaced(WHOLE, path, new)))
+        try:
+            config = load(name)
+        except KubeConfigError as refused:
+            self.assertNotIn("\n", str(refused))
+        else:
+            self.assertTrue(config.server.startswith("http"))
+            self.assertIsInstance(config.namespace, str)

@@ -39,6 +39,10 @@ _UNSUPPORTED_CLUSTER = ("proxy-url",)
 class KubeConfigError(Exception):
     """A kubeconfig cannot be used; the message is one line that names the file and the entry."""
 
+    def __init__(self, message: str) -> None:
+        # Names come from the file: they may hold line ends and terminal controls.
+        super().__init__("".join(mark if mark.isprintable() else " " for mark in message))
+
 
 @dataclass(frozen=True)
 class Material:
