@@ -126,6 +126,7 @@ class REST:
 
     async def _update(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "update", target)
+        await self._check_visible(request, target)
         query = Query(request.args)
         options, form = write_options(query), _form(request, query)
         with self._limits.short():
@@ -134,6 +135,7 @@ class REST:
 
     async def _patch(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "patch", target)
+        await self._check_visible(request, target)
         query = Query(request.args)
         options, form = write_options(query), _form(request, query)
         make, may_create = _patched(request)
@@ -156,6 +158,7 @@ class REST:
 
     async def _delete(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "delete", target)
+        await self._check_visible(request, target)
         told = _delete_options(request)
         options = write_options(Query(request.args), told)
         with self._limits.short():
@@ -166,6 +169,16 @@ class REST:
             respond_json(request, 200, _deleted(target.kind, obj))
         else:
             respond_json(request, 200, obj)
+
+    async def _check_visible(self, request: APIRequest, target: Target) -> None:
+        """What may not be read may not be guessed at by writes that fail either."""
+        if self._fence.pool_of(request.requester) is None:
+            return
+        try:
+            obj = await self._verbs.get(target)
+        except NotFound:
+            return
+        self._fence.check_get(request.requester, target.kind, obj)
 
     async def _delete_collection(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "deletecollection", target)

@@ -16,7 +16,7 @@ from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable, U
 from twisted_exec.apiserver import discovery
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI
-from twisted_exec.apiserver.options import Query, media_ranges
+from twisted_exec.apiserver.options import media_ranges
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import root_of
 from twisted_exec.auth.interfaces import Attributes
@@ -80,7 +80,11 @@ class APIDispatcher(Dispatcher):
         results = await self._health.check()
         passed = bool(results) and all(error is None for _, error in results)
         told = "ok" if passed else f"{check} check failed"
-        if Query(request.args).texts("verbose") and await self._known(request):
+        # twisted.web leaves out of ``args`` what has no equals sign.
+        query = request.uri.partition(b"?")[2].split(b"&")
+        if any(item.partition(b"=")[0] == b"verbose" for item in query) and await self._known(
+            request
+        ):
             told = listing(results, check)
         respond_text(request, 200 if passed else 503, told)
 

@@ -84,6 +84,7 @@ class LineStream:
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._paused = False
+        self._lost = False
         self.done: Deferred[None] = Deferred()
 
     def begin(self) -> None:
@@ -95,7 +96,7 @@ class LineStream:
 
     def send(self, document: Any) -> None:
         """One line; bounded by what the client reads."""
-        if self.done.called:
+        if self._lost:
             return
         line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
         if not self._paused:
@@ -107,7 +108,7 @@ class LineStream:
             self._cut()
 
     def finish(self) -> None:
-        """Nothing more follows."""
+        """It is time to end; a last line may still follow."""
         if not self.done.called:
             self.done.callback(None)
 
@@ -123,6 +124,7 @@ class LineStream:
             self._request.finish()
 
     def _cut(self) -> None:
+        self._lost = True
         self._request.channel.transport.abortConnection()
         self.finish()
 
@@ -140,6 +142,7 @@ class LineStream:
 
     def stopProducing(self) -> None:
         """The client has left."""
+        self._lost = True
         self.finish()
 
 

@@ -1,0 +1,211 @@
+"""
+An API server in memory: real parts, no sockets, no disk but for a file of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.apiserver.assembly import Parts, assemble
+from twisted_exec.apiserver.bootstrap import bootstrap
+from twisted_exec.apiserver.connect import Backend
+from twisted_exec.apiserver.filters import APIRequest, Limits
+from twisted_exec.auth.rbac import BOOTSTRAP
+from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import new_registry
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
+from twisted_exec.tls.client import ClientCredentials
+
+EPOCH = 1_700_000_000
+POOL_GROUP = "compute.ironcore.dev:system:machinepools"
+TOKENS = f"""\
+admin,admin,1,system:masters
+jane,jane,2,dev
+bob,bob,3
+pool-a,compute.ironcore.dev:system:machinepool:pool-a,4,{POOL_GROUP}
+no-pool,someone,5,{POOL_GROUP}
+no-group,compute.ironcore.dev:system:machinepool:pool-a,6
+"""
+"""Each token is the short name by which tests call its user."""
+
+MACHINES = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines"
+ALL_MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines"
+POOLS = "/apis/compute.ironcore.dev/v1alpha1/machinepools"
+CLASSES = "/apis/compute.ironcore.dev/v1alpha1/machineclasses"
+NAMESPACES = "/api/v1/namespaces"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MERGE = "application/merge-patch+json"
+
+
+@implementer(IAuditSink)
+class AuditList(list[Object]):
+    """An audit sink that keeps its records."""
+
+    def record(self, event: Object) -> None:
+        """As :meth:`IAuditSink.record`."""
+        self.append(event)
+
+
+def machine(name: str, pool: str = "pool-a", **spec: Any) -> Object:
+    """A machine as a user writes it; empty ``pool`` binds it to none."""
+    bound = {"machinePoolRef": {"name": pool}} if pool else {}
+    return {
+        "apiVersion": "compute.ironcore.dev/v1alpha1",
+        "kind": "Machine",
+        "metadata": {"name": name},
+        "spec": {"machineClassRef": {"name": "small"}, **bound, **spec},
+    }
+
+
+class APITestCase(SynchronousTestCase):
+    """
+    An API server, asked in the name of this or that user.
+
+    :cvar limits: of requests at once.
+    """
+
+    limits: Limits | None = None
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(EPOCH)
+        self.storage = MemoryStorage(remembered=200)
+        self.audit = AuditList()
+        path = self.mktemp()
+        with open(path, "w") as stream:
+            stream.write(TOKENS)
+        tokens = BearerAuthenticator([TokenFileAuthenticator(path, self.clock)])
+        backend = Backend(self.forwarding())
+        self.parts: Parts = assemble(
+            self.storage,
+            tokens,
+            tokens,
+            backend,
+            self.audit,
+            new_registry(process=False),
+            self.clock,
+            limits=self.limits,
+        )
+        made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
+        self.successResultOf(made)
+        for follower in self.parts.followers:
+            follower.startService()
+            self.addCleanup(follower.stopService)
+        self.server = MemoryServer(self.parts.dispatcher, self.clock)
+        self.server.site.requestFactory = APIRequest
+
+    def forwarding(self) -> ClientCredentials:
+        """What poollets would see; none here, since nothing connects."""
+        return ClientCredentials(clock=self.clock)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        user: str = "admin",
+        content_type: str = "application/json",
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> Response:
+        """One request; ``body`` is a document or bytes."""
+        raw = (
+            body
+            if isinstance(body, bytes)
+            else json.dumps(body).encode()
+            if body is not None
+            else b""
+        )
+        told = [("Content-Type", content_type), *headers]
+        if user:
+            told.append(("Authorization", f"Bearer {user}"))
+        return self.server.request(method, path, raw, told)
+
+    def answer(
+        self, method: str, path: str, body: Any = None, *, code: int = 200, **more: Any
+    ) -> Any:
+        """The document of an answer that must have ``code``."""
+        response = self.ask(method, path, body, **more)
+        self.assertEqual(response.code, code, response.body)
+        return response.json() if response.body else None
+
+    def refused(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> str:
+        """The message of a refusal that must have ``code``, as a Status."""
+        status = self.answer(method, path, body, code=code, **more)
+        self.assertEqual(
+            (status["kind"], status["status"], status["code"]), ("Status", "Failure", code)
+        )
+        return str(status["message"])
+
+    def make_machine(self, name: str, pool: str = "pool-a", **spec: Any) -> Object:
+        """A machine, stored."""
+        obj: Object = self.answer("POST", MACHINES, machine(name, pool, **spec), code=201)
+        return obj
+
+    def make_pool(self, name: str, **status: Any) -> Object:
+        """A pool, stored, with a status."""
+        obj: Object = self.answer("POST", POOLS, {"metadata": {"name": name}}, code=201)
+        if status:
+            patch = {"status": status}
+            obj = self.answer("PATCH", f"{POOLS}/{name}/status", patch, content_type=MERGE)
+        return obj
+
+    def bind(self, user: str, role: str, namespace: str = "default") -> None:
+        """Give a user a cluster role in a namespace."""
+        body = {
+            "metadata": {"name": f"{user}-{role.replace(':', '-')}"},
+            "roleRef": {"kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": user}],
+        }
+        self.answer("POST", f"{RBAC}/namespaces/{namespace}/rolebindings", body, code=201)
+
+    def watch(
+        self, path: str, *, user: str = "admin", accept: str = "application/json"
+    ) -> Watching:
+        """A watch that runs."""
+        client = self.server.connect()
+        head = f"GET {path} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer {user}\r\nAccept: {accept}\r\n\r\n"
+        self.addCleanup(client.lose)
+        client.send(head.encode())
+        return Watching(client)
+
+    def stored(self, kind: Kind, name: str, namespace: str = "default") -> Object:
+        """An object as the store has it."""
+        where = namespace if kind.resource.namespaced else ""
+        obj: Object = self.successResultOf(self.storage.get(kind.resource, where, name))
+        return obj
+
+
+class Watching:
+    """A watch's response as it grows."""
+
+    def __init__(self, client: MemoryClient) -> None:
+        self.client = client
+        self._raw = b""
+
+    def events(self) -> list[Object]:
+        """The lines that came since the last call, decoded from their chunks."""
+        self._raw += self.client.received()
+        if b"HTTP/1.1" in self._raw:
+            _head, _, self._raw = self._raw.partition(b"\r\n\r\n")
+        lines, rest = b"", self._raw
+        while rest:
+            size, _, rest = rest.partition(b"\r\n")
+            length = int(size, 16)
+            lines, rest = lines + rest[:length], rest[length + 2 :]
+        self._raw = b""
+        return [json.loads(line) for line in lines.splitlines()]
+
+    def names(self) -> list[tuple[str, str]]:
+        """Type and name of each of :meth:`events`."""
+        return [(event["type"], event["object"]["metadata"]["name"]) for event in self.events()]

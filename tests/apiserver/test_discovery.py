@@ -1,0 +1,138 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.discovery`, ``openapi`` and the paths that serve them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apiserver.support import APITestCase
+from twisted_exec.api import kinds
+
+V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+V2BETA1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+GROUP = "compute.ironcore.dev"
+
+
+class DiscoveryTests(APITestCase):
+    """What clients find out before they ask for anything."""
+
+    def discover(self, path: str, accept: str) -> tuple[str, Any]:
+        response = self.ask("GET", path, user="jane", headers=[("Accept", accept)])
+        self.assertEqual(response.code, 200)
+        return response.headers["content-type"], response.json()
+
+    def test_best_form(self) -> None:
+        """The first form that the client names and we have, told in the content type."""
+        for accept, told in [
+            (f"{V2},{V2BETA1},application/json", V2),
+            (f"{V2BETA1},application/json", V2BETA1),
+            ("application/json", "application/json"),
+            ("", "application/json"),
+            (f"{V2.replace('v2', 'v3')},application/json", "application/json"),
+        ]:
+            for path in ("/api", "/apis"):
+                self.assertEqual(self.discover(path, accept)[0], told)
+
+    def test_aggregated(self) -> None:
+        """Groups with their versions, resources, verbs and subresources."""
+        groups = {
+            item["metadata"].get("name", ""): item
+            for item in self.discover("/apis", V2)[1]["items"]
+        }
+        (version,) = groups[GROUP]["versions"]
+        machines = next(item for item in version["resources"] if item["resource"] == "machines")
+        self.assertEqual(machines["scope"], "Namespaced")
+        self.assertEqual(machines["singularResource"], "machine")
+        self.assertIn("watch", machines["verbs"])
+        self.assertEqual(
+            {item["subresource"]: item["verbs"] for item in machines["subresources"]},
+            {"exec": ["create", "get"], "status": ["get", "patch", "update"]},
+        )
+        exec_kind = machines["subresources"][0]["responseKind"]["kind"]
+        self.assertEqual(exec_kind, "MachineExecOptions")
+        core = self.discover("/api", V2)[1]["items"]
+        self.assertEqual([item["metadata"] for item in core], [{}])
+
+    def test_legacy(self) -> None:
+        """The same, one document per group and version."""
+        groups = self.answer("GET", "/apis", user="jane")["groups"]
+        self.assertIn(GROUP, [item["name"] for item in groups])
+        self.assertEqual(self.answer("GET", "/api", user="jane")["versions"], ["v1"])
+        self.assertEqual(self.answer("GET", f"/apis/{GROUP}", user="jane")["kind"], "APIGroup")
+        found = self.answer("GET", f"/apis/{GROUP}/v1alpha1", user="jane")["resources"]
+        self.assertEqual(
+            [item["name"] for item in found],
+            [
+                "machines",
+                "machines/exec",
+                "machines/status",
+                "machinepools",
+                "machinepools/status",
+                "machineclasses",
+            ],
+        )
+        namespaces = self.answer("GET", "/api/v1", user="jane")["resources"][0]
+        self.assertEqual(namespaces["shortNames"], ["ns"])
+        self.assertIs(namespaces["namespaced"], False)
+
+    def test_two_versions(self) -> None:
+        """A group may have several versions, the preferred one first."""
+        group = self.answer("GET", "/apis/authentication.k8s.io", user="jane")
+        self.assertEqual([item["version"] for item in group["versions"]], ["v1", "v1beta1"])
+        self.assertEqual(group["preferredVersion"]["version"], "v1")
+
+    def test_version(self) -> None:
+        """kubectl wants numbers."""
+        told = self.answer("GET", "/version", user="jane")
+        self.assertEqual(told["major"], "1")
+        self.assertTrue(told["minor"].isdigit())
+
+    def test_not_acceptable(self) -> None:
+        """A form that nobody has is 406."""
+        self.refused(406, "GET", "/apis", headers=[("Accept", "text/html")])
+
+
+class OpenAPITests(APITestCase):
+    """What kubectl validates against."""
+
+    def test_v2(self) -> None:
+        """The empty document that older kubectl accepts."""
+        response = self.ask("GET", "/openapi/v2", user="jane")
+        self.assertEqual(response.body, b"")
+        self.assertEqual(
+            response.headers["content-type"],
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        )
+
+    def test_every_version(self) -> None:
+        """Each group and version has a document; its URL changes with its content."""
+        paths = self.answer("GET", "/openapi/v3", user="jane")["paths"]
+        wanted = {
+            f"apis/{kind.resource.group}/{kind.resource.version}"
+            if kind.resource.group
+            else f"api/{kind.resource.version}"
+            for kind in kinds.ALL
+        }
+        self.assertEqual(set(paths), wanted)
+        for path, item in paths.items():
+            self.assertIn(f"/openapi/v3/{path}?hash=", item["serverRelativeURL"])
+            self.answer("GET", item["serverRelativeURL"], user="jane")
+        self.refused(404, "GET", "/openapi/v3/apis/nowhere/v1")
+
+    def test_what_kubectl_reads(self) -> None:
+        """The kind of each schema, a patch with ``fieldValidation``, a path to explain."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        name = "dev.ironcore.compute.v1alpha1.Machine"
+        schema = document["components"]["schemas"][name]
+        identity = {"group": GROUP, "version": "v1alpha1", "kind": "Machine"}
+        self.assertEqual(schema["x-kubernetes-group-version-kind"], [identity])
+        self.assertEqual(schema["properties"]["spec"]["properties"]["power"]["enum"], ["On", "Off"])
+        item = document["paths"][
+            f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}"
+        ]
+        self.assertEqual(item["patch"]["x-kubernetes-group-version-kind"], identity)
+        parameters = [each["name"] for each in item["patch"]["parameters"]]
+        self.assertIn("fieldValidation", parameters)
+        content = item["get"]["responses"]["200"]["content"]["application/json"]
+        self.assertEqual(content["schema"], {"$ref": f"#/components/schemas/{name}"})

@@ -1,0 +1,476 @@
+"""
+Tests for the verbs over HTTP: :mod:`twisted_exec.apiserver.rest` and what is behind it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tests.apiserver.support import (
+    ALL_MACHINES,
+    CLASSES,
+    MACHINES,
+    MERGE,
+    NAMESPACES,
+    POOLS,
+    APITestCase,
+    machine,
+)
+from twisted_exec.apiserver.filters import Limits
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+
+
+class CreateTests(APITestCase):
+    """POST."""
+
+    def test_created(self) -> None:
+        """What was created is answered and can be read."""
+        made = self.answer("POST", MACHINES, machine("a"), code=201)
+        self.assertEqual(made["spec"]["power"], "On")
+        self.assertEqual(self.answer("GET", f"{MACHINES}/a"), made)
+
+    def test_twice(self) -> None:
+        """A name can be taken once."""
+        self.make_machine("a")
+        told = self.refused(409, "POST", MACHINES, machine("a"))
+        self.assertEqual(told, 'machines.compute.ironcore.dev "a" already exists')
+
+    def test_invalid(self) -> None:
+        """A broken rule is 422, told by field."""
+        told = self.refused(422, "POST", MACHINES, machine("a", power="Maybe"))
+        self.assertIn('Machine.compute.ironcore.dev "a" is invalid: spec.power', told)
+
+    def test_unreadable(self) -> None:
+        """Bodies that cannot be read are 400 or 415."""
+        for raw in (b"", b"{", b"[]", b"\xff\xfe"):
+            self.refused(400, "POST", MACHINES, raw)
+        self.refused(415, "POST", MACHINES, b"x", content_type="text/plain")
+
+    def test_namespace(self) -> None:
+        """Objects live in namespaces that exist, and in that of the URL."""
+        missing = MACHINES.replace("default", "nowhere")
+        self.assertEqual(
+            self.refused(404, "POST", missing, machine("a")), 'namespaces "nowhere" not found'
+        )
+        body = machine("a")
+        body["metadata"]["namespace"] = "other"
+        self.refused(400, "POST", MACHINES, body)
+
+    def test_dry_run(self) -> None:
+        """A dry run answers as if, and keeps nothing."""
+        made = self.answer("POST", f"{MACHINES}?dryRun=All", machine("a"), code=201)
+        self.assertEqual(made["status"], {"state": "Pending"})
+        self.refused(404, "GET", f"{MACHINES}/a")
+        self.refused(400, "POST", f"{MACHINES}?dryRun=Some", machine("a"))
+        self.make_machine("a")
+        self.refused(409, "POST", f"{MACHINES}?dryRun=All", machine("a"))
+
+    def test_field_validation(self) -> None:
+        """Unknown fields are refused, warned of, or passed over; they are never stored."""
+        body = machine("a", pwoer="On")
+        told = self.refused(400, "POST", f"{MACHINES}?fieldValidation=Strict", body)
+        self.assertEqual(told, 'strict decoding error: unknown field "spec.pwoer"')
+        response = self.ask("POST", f"{MACHINES}?fieldValidation=Warn", body)
+        self.assertEqual(response.headers["warning"], r'299 - "unknown field \"spec.pwoer\""')
+        self.assertNotIn("pwoer", response.json()["spec"])
+        quiet = self.ask("POST", f"{MACHINES}?fieldValidation=Ignore", machine("b", pwoer=1))
+        self.assertNotIn("warning", quiet.headers)
+
+    def test_too_large(self) -> None:
+        """An object is bounded."""
+        body = machine("a", machinePoolSelector={})
+        body["spec"]["efiVars"] = [{"name": "x", "value": "v" * (1 << 20)}]
+        self.refused(413, "POST", MACHINES, body)
+
+    def test_yaml(self) -> None:
+        """YAML is read as well."""
+        raw = b"metadata: {name: a}\nspec: {machineClassRef: {name: small}}\n"
+        self.answer("POST", MACHINES, raw, code=201, content_type="application/yaml")
+
+
+class ReadTests(APITestCase):
+    """GET."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for name in "bca":
+            self.make_machine(name, "pool-a" if name != "c" else "pool-b")
+
+    def names(self, query: str = "", path: str = MACHINES) -> list[str]:
+        found = self.answer("GET", f"{path}{query}")
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    def test_list(self) -> None:
+        """In order, with the version to watch from."""
+        found = self.answer("GET", MACHINES)
+        self.assertEqual(
+            (found["kind"], found["apiVersion"]), ("MachineList", "compute.ironcore.dev/v1alpha1")
+        )
+        self.assertEqual(found["metadata"], {"resourceVersion": str(self.storage.version())})
+        self.assertEqual(self.names(), ["a", "b", "c"])
+        self.assertEqual(self.names(path=ALL_MACHINES), ["a", "b", "c"])
+
+    def test_selectors(self) -> None:
+        """By label and by field."""
+        self.answer(
+            "PATCH", f"{MACHINES}/a", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE
+        )
+        self.assertEqual(self.names("?labelSelector=x%3Dy"), ["a"])
+        self.assertEqual(self.names("?labelSelector=%21x"), ["b", "c"])
+        self.assertEqual(self.names("?fieldSelector=spec.machinePoolRef.name%3Dpool-b"), ["c"])
+        self.assertEqual(self.names("?fieldSelector=metadata.name%21%3Da"), ["b", "c"])
+        told = self.refused(400, "GET", f"{MACHINES}?fieldSelector=spec.power%3DOn")
+        self.assertEqual(told, "field label not supported: spec.power")
+
+    def test_pages(self) -> None:
+        """A list in pages is as of one moment, whatever happens meanwhile."""
+        first = self.answer("GET", f"{MACHINES}?limit=2")
+        self.assertEqual([item["metadata"]["name"] for item in first["items"]], ["a", "b"])
+        self.assertEqual(first["metadata"]["remainingItemCount"], 1)
+        self.make_machine("d")
+        self.answer("DELETE", f"{MACHINES}/c")
+        token = first["metadata"]["continue"]
+        rest = self.answer("GET", f"{MACHINES}?limit=2&continue={token}")
+        self.assertEqual([item["metadata"]["name"] for item in rest["items"]], ["c"])
+        self.assertNotIn("continue", rest["metadata"])
+
+    def test_expired_page(self) -> None:
+        """A page whose moment is forgotten, or that was never ours, is 410."""
+        first = self.answer("GET", f"{MACHINES}?limit=2")
+        for turn in range(201):
+            patch = {"metadata": {"labels": {"turn": str(turn)}}}
+            self.answer("PATCH", f"{MACHINES}/a", patch, content_type=MERGE)
+        self.refused(410, "GET", f"{MACHINES}?continue={first['metadata']['continue']}")
+        for token in ("x", "bnVsbA==", "WzEsMiwzXQ=="):
+            self.refused(410, "GET", f"{MACHINES}?continue={token}")
+
+    def test_bad_numbers(self) -> None:
+        """What is no number is refused."""
+        for query in ("limit=x", "limit=-1", "resourceVersion=x&resourceVersionMatch=Exact"):
+            self.refused(400, "GET", f"{MACHINES}?{query}")
+
+    def test_exact_version(self) -> None:
+        """A list as of a version."""
+        version = self.storage.version()
+        self.answer("DELETE", f"{MACHINES}/a")
+        query = f"?resourceVersionMatch=Exact&resourceVersion={version}"
+        self.assertEqual(self.names(query), ["a", "b", "c"])
+        self.refused(504, "GET", f"{MACHINES}?resourceVersionMatch=Exact&resourceVersion=99999")
+
+    def test_table(self) -> None:
+        """As kubectl prints it, with ages of this moment."""
+        self.clock.advance(65)
+        made = self.answer("GET", MACHINES, headers=[("Accept", TABLE)])
+        self.assertEqual(made["kind"], "Table")
+        self.assertEqual(
+            made["rows"][0]["cells"],
+            ["a", "small", "<none>", "pool-a", "Pending", "65s"],
+        )
+        one = self.answer("GET", f"{MACHINES}/a?includeObject=Object", headers=[("Accept", TABLE)])
+        self.assertEqual(one["rows"][0]["object"]["spec"]["power"], "On")
+
+    def test_partial(self) -> None:
+        """Metadata alone."""
+        made = self.answer("GET", MACHINES, headers=[("Accept", PARTIAL)])
+        self.assertEqual(made["kind"], "PartialObjectMetadataList")
+        self.assertNotIn("spec", made["items"][0])
+
+    def test_not_acceptable(self) -> None:
+        """A form that we do not have is 406."""
+        self.refused(406, "GET", MACHINES, headers=[("Accept", "text/html")])
+
+    def test_unknown(self) -> None:
+        """What is not there is named."""
+        self.assertEqual(
+            self.refused(404, "GET", f"{MACHINES}/z"), 'machines.compute.ironcore.dev "z" not found'
+        )
+        self.refused(404, "GET", "/apis/compute.ironcore.dev/v1/machines")
+        self.refused(404, "GET", "/apis/nowhere/v1/things")
+        self.refused(405, "PUT", MACHINES, machine("a"))
+        self.refused(405, "POST", ALL_MACHINES, machine("a"))
+
+    def test_head(self) -> None:
+        """HEAD has no body."""
+        self.assertEqual(self.ask("HEAD", f"{MACHINES}/a").code, 200)
+
+
+class UpdateTests(APITestCase):
+    """PUT and PATCH."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.made = self.make_machine("a")
+
+    def patch(
+        self, body: object, kind: str = MERGE, path: str = f"{MACHINES}/a", code: int = 200
+    ) -> object:
+        return self.answer("PATCH", path, body, content_type=kind, code=code)
+
+    def test_put(self) -> None:
+        """A whole object replaces the one that was read, once."""
+        body = {**self.made, "spec": {**self.made["spec"], "power": "Off"}}
+        stored = self.answer("PUT", f"{MACHINES}/a", body)
+        self.assertEqual(stored["metadata"]["generation"], 2)
+        told = self.refused(409, "PUT", f"{MACHINES}/a", body)
+        self.assertIn("the object has been modified", told)
+
+    def test_put_without_version(self) -> None:
+        """A machine is replaced only by who has read it; a class by anyone."""
+        told = self.refused(422, "PUT", f"{MACHINES}/a", machine("a"))
+        self.assertIn("metadata.resourceVersion: Invalid value: 0: must be specified", told)
+        body = {"metadata": {"name": "c"}, "capabilities": {"cpu": 1, "memory": 1}}
+        self.answer("POST", CLASSES, body, code=201)
+        body["metadata"] = {"name": "c", "labels": {"a": "b"}}  # type: ignore[dict-item]
+        self.answer("PUT", f"{CLASSES}/c", body)
+
+    def test_nothing_changed(self) -> None:
+        """An update that changes nothing makes no new version."""
+        self.assertEqual(self.answer("PUT", f"{MACHINES}/a", self.made), self.made)
+
+    def test_put_missing(self) -> None:
+        """An update makes nothing."""
+        self.refused(
+            404,
+            "PUT",
+            f"{MACHINES}/z",
+            {**self.made, "metadata": {"name": "z", "resourceVersion": "1"}},
+        )
+
+    def test_merge(self) -> None:
+        """A merge patch needs no version and keeps the rest."""
+        self.patch({"spec": {"power": "Off"}, "metadata": {"labels": {"a": "b"}}})
+        now = self.answer("GET", f"{MACHINES}/a")
+        self.assertEqual((now["spec"]["power"], now["metadata"]["labels"]), ("Off", {"a": "b"}))
+        self.assertEqual(now["spec"]["machineClassRef"], {"name": "small"})
+
+    def test_patch_with_version(self) -> None:
+        """A patch that names a version means that one."""
+        self.refused(
+            409,
+            "PATCH",
+            f"{MACHINES}/a",
+            {"metadata": {"resourceVersion": "1"}},
+            content_type=MERGE,
+        )
+
+    def test_json_patch(self) -> None:
+        """Operations, and a test that fails."""
+        kind = "application/json-patch+json"
+        self.patch([{"op": "replace", "path": "/spec/power", "value": "Off"}], kind)
+        test = [{"op": "test", "path": "/spec/power", "value": "On"}]
+        self.refused(422, "PATCH", f"{MACHINES}/a", test, content_type=kind)
+        for gone in (
+            [{"op": "remove", "path": "/metadata"}],
+            [{"op": "replace", "path": "", "value": 1}],
+        ):
+            self.refused(400, "PATCH", f"{MACHINES}/a", gone, content_type=kind)
+
+    def test_strategic(self) -> None:
+        """kubectl's default patch is a merge here."""
+        kind = "application/strategic-merge-patch+json"
+        self.patch({"metadata": {"finalizers": ["a/b"]}}, kind)
+        self.patch({"metadata": {"finalizers": ["c/d"]}}, kind)
+        finalizers = self.stored_finalizers()
+        self.assertEqual(finalizers, ["a/b", "c/d"])
+
+    def stored_finalizers(self) -> list[str]:
+        found: list[str] = self.answer("GET", f"{MACHINES}/a")["metadata"]["finalizers"]
+        return found
+
+    def test_apply(self) -> None:
+        """Server-side apply makes what is missing and merges into what is there."""
+        kind, path = "application/apply-patch+yaml", f"{MACHINES}/new?fieldManager=t"
+        made = self.answer("PATCH", path, machine("new"), content_type=kind, code=201)
+        again = self.answer("PATCH", path, b"spec: {power: 'Off'}", content_type=kind)
+        self.assertEqual(made["metadata"]["uid"], again["metadata"]["uid"])
+        self.assertEqual(again["spec"]["power"], "Off")
+        self.assertNotIn("managedFields", again["metadata"])
+        self.refused(400, "PATCH", f"{MACHINES}/new", machine("new"), content_type=kind)
+
+    def test_apply_is_a_create_too(self) -> None:
+        """Who may only patch cannot make anything by applying."""
+        role = {
+            "metadata": {"name": "patcher"},
+            "rules": [{"verbs": ["patch"], "apiGroups": ["*"], "resources": ["*"]}],
+        }
+        self.answer("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role, code=201)
+        self.bind("jane", "patcher")
+        kind, query = "application/apply-patch+yaml", "?fieldManager=t"
+        more = {"content_type": kind, "user": "jane"}
+        self.answer("PATCH", f"{MACHINES}/a{query}", machine("a"), **more)
+        told = self.refused(403, "PATCH", f"{MACHINES}/z{query}", machine("z"), **more)
+        self.assertIn("cannot create", told)
+
+    def test_unknown_patch(self) -> None:
+        """Other kinds of patches are 415."""
+        self.refused(415, "PATCH", f"{MACHINES}/a", {}, content_type="application/json")
+
+    def test_status(self) -> None:
+        """Status is written through its subresource, and only there."""
+        self.patch({"status": {"state": "Running"}})
+        self.assertEqual(self.answer("GET", f"{MACHINES}/a")["status"], {"state": "Pending"})
+        self.patch(
+            {"status": {"state": "Running"}, "spec": {"power": "Off"}}, path=f"{MACHINES}/a/status"
+        )
+        now = self.answer("GET", f"{MACHINES}/a/status")
+        self.assertEqual((now["status"]["state"], now["spec"]["power"]), ("Running", "On"))
+        body = {**now, "status": {"state": "Shutdown"}}
+        self.assertEqual(
+            self.answer("PUT", f"{MACHINES}/a/status", body)["status"], {"state": "Shutdown"}
+        )
+
+    def test_dry_run(self) -> None:
+        """A dry run shows what would be."""
+        told = self.answer(
+            "PATCH", f"{MACHINES}/a?dryRun=All", {"spec": {"power": "Off"}}, content_type=MERGE
+        )
+        self.assertEqual(told["spec"]["power"], "Off")
+        self.assertEqual(self.answer("GET", f"{MACHINES}/a")["spec"]["power"], "On")
+
+
+class DeleteTests(APITestCase):
+    """DELETE."""
+
+    def test_gone(self) -> None:
+        """A deletion tells what it deleted."""
+        made = self.make_machine("a")
+        told = self.answer("DELETE", f"{MACHINES}/a", {"propagationPolicy": "Background"})
+        self.assertEqual(
+            (told["status"], told["details"]["uid"]), ("Success", made["metadata"]["uid"])
+        )
+        self.refused(404, "DELETE", f"{MACHINES}/a")
+
+    def test_finalizers(self) -> None:
+        """An object with finalizers is marked, and goes with the last of them."""
+        self.make_machine("a")
+        finalizers = {"metadata": {"finalizers": ["x/y"]}}
+        self.answer("PATCH", f"{MACHINES}/a", finalizers, content_type=MERGE)
+        marked = self.answer("DELETE", f"{MACHINES}/a")
+        self.assertEqual(marked["metadata"]["deletionTimestamp"], "2023-11-14T22:13:20Z")
+        self.clock.advance(10)
+        again = self.answer("DELETE", f"{MACHINES}/a")
+        self.assertEqual(again["metadata"]["deletionTimestamp"], "2023-11-14T22:13:20Z")
+        self.answer(
+            "PATCH", f"{MACHINES}/a", {"metadata": {"finalizers": None}}, content_type=MERGE
+        )
+        self.refused(404, "GET", f"{MACHINES}/a")
+
+    def test_preconditions(self) -> None:
+        """A deletion may mean one object, or one version of it."""
+        made = self.make_machine("a")["metadata"]
+        for wrong in ({"uid": "x"}, {"resourceVersion": "1"}):
+            self.refused(409, "DELETE", f"{MACHINES}/a", {"preconditions": wrong})
+        self.refused(400, "DELETE", f"{MACHINES}/a", {"preconditions": {"uid": 5}})
+        right = {"uid": made["uid"], "resourceVersion": made["resourceVersion"]}
+        self.answer("DELETE", f"{MACHINES}/a", {"preconditions": right})
+
+    def test_dry_run(self) -> None:
+        """A dry run deletes nothing, said in the query or the body."""
+        self.make_machine("a")
+        self.answer("DELETE", f"{MACHINES}/a?dryRun=All")
+        self.answer("DELETE", f"{MACHINES}/a", {"dryRun": ["All"]})
+        self.answer("GET", f"{MACHINES}/a")
+
+    def test_collection(self) -> None:
+        """What a list would show goes."""
+        for name, pool in (("a", "pool-a"), ("b", "pool-b"), ("c", "pool-a")):
+            self.make_machine(name, pool)
+        told = self.answer("DELETE", f"{MACHINES}?fieldSelector=spec.machinePoolRef.name%3Dpool-a")
+        self.assertEqual(len(told["items"]), 2)
+        left = self.answer("GET", MACHINES)["items"]
+        self.assertEqual([item["metadata"]["name"] for item in left], ["b"])
+
+
+class NobodyTests(APITestCase):
+    """Who may ask at all."""
+
+    def test_unauthenticated(self) -> None:
+        """Without a credential, or with a wrong one, everything but probes is 401."""
+        for path in (MACHINES, "/version", "/nowhere", "/metrics", f"{MACHINES}/a/exec", "/api"):
+            self.refused(401, "GET", path, user="")
+            self.refused(401, "GET", path, user="wrong")
+
+    def test_probes(self) -> None:
+        """Probes answer anyone with one word."""
+        for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose"):
+            response = self.ask("GET", path, user="")
+            self.assertEqual((response.code, response.body), (200, b"ok"))
+        told = self.ask("GET", "/readyz?verbose").body
+        self.assertEqual(told, b"[+]storage ok\nreadyz check passed\n")
+
+    def test_forbidden(self) -> None:
+        """Who has no role may do nothing, and is told what was missing."""
+        told = self.refused(403, "GET", f"{MACHINES}/a", user="jane")
+        self.assertEqual(
+            told,
+            'machines.compute.ironcore.dev "a" is forbidden: User "jane" cannot get resource '
+            '"machines" in API group "compute.ironcore.dev" in the namespace "default"',
+        )
+        told = self.refused(403, "GET", "/metrics", user="jane")
+        self.assertEqual(told, 'forbidden: User "jane" cannot get path "/metrics"')
+        self.refused(403, "GET", POOLS, user="jane")
+
+    def test_metrics(self) -> None:
+        """Figures for who may see them."""
+        self.assertIn(b"twisted_exec_sessions_active 0.0", self.ask("GET", "/metrics").body)
+
+    def test_one_name(self) -> None:
+        """A list that selects one name asks for that one alone."""
+        role = {
+            "metadata": {"name": "one"},
+            "rules": [
+                {
+                    "verbs": ["list"],
+                    "apiGroups": ["*"],
+                    "resources": ["machines"],
+                    "resourceNames": ["a"],
+                }
+            ],
+        }
+        self.answer("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role, code=201)
+        self.bind("jane", "one")
+        self.answer("GET", f"{MACHINES}?fieldSelector=metadata.name%3Da", user="jane")
+        self.refused(403, "GET", MACHINES, user="jane")
+
+    def test_own_namespace(self) -> None:
+        """A role within a namespace can show that namespace."""
+        self.bind("jane", "view")
+        self.answer("GET", f"{NAMESPACES}/default", user="jane")
+        self.refused(403, "GET", NAMESPACES, user="jane")
+
+
+class LimitTests(APITestCase):
+    """Too many at once."""
+
+    limits = Limits(short=0, long=2, long_per_user=1)
+
+    def test_short(self) -> None:
+        """More than the limit is 429, with the time to try again."""
+        response = self.ask("GET", MACHINES)
+        self.assertEqual(response.code, 429)
+        self.assertEqual(response.headers["retry-after"], "1")
+
+    def test_long(self) -> None:
+        """Watches are counted apart, per user and in all, until they end."""
+        first = self.watch(f"{MACHINES}?watch=1")
+        self.assertEqual(self.ask("GET", f"{MACHINES}?watch=1").code, 429)
+        first.client.lose()
+        self.assertEqual(self.watch(f"{MACHINES}?watch=1").events(), [])
+
+
+class StatusTests(APITestCase):
+    """Every answer that is an error is a Status."""
+
+    def test_json(self) -> None:
+        """Also of paths and methods that nobody has."""
+        for method, path in (
+            ("GET", "/x"),
+            ("BREW", MACHINES),
+            ("GET", "/apis/%2e%2e/x"),
+            ("GET", "/apis//v1"),
+        ):
+            response = self.ask(method, path)
+            self.assertEqual(response.headers["content-type"], "application/json")
+            self.assertEqual(json.loads(response.body)["kind"], "Status")

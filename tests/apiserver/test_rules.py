@@ -1,0 +1,174 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.rules` and ``bootstrap``: RBAC from stored objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
+from twisted_exec.api import kinds
+from twisted_exec.apiserver.bootstrap import bootstrap
+from twisted_exec.auth.rbac import BOOTSTRAP
+
+ROLES = f"{RBAC}/namespaces/default/roles"
+BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
+CLUSTERROLES = f"{RBAC}/clusterroles"
+
+
+def role(name: str, verbs: list[str], resource: str = "machines") -> dict[str, Any]:
+    """A role for machines."""
+    rule = {"verbs": verbs, "apiGroups": ["compute.ironcore.dev"], "resources": [resource]}
+    return {"metadata": {"name": name}, "rules": [rule]}
+
+
+def binding(name: str, role_name: str, user: str, kind: str = "ClusterRole") -> dict[str, Any]:
+    """A binding."""
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"kind": kind, "name": role_name},
+        "subjects": [{"kind": "User", "name": user}],
+    }
+
+
+class StoredRulesTests(APITestCase):
+    """What is stored is what counts."""
+
+    def test_at_once(self) -> None:
+        """A binding counts with the next request, and so does its removal."""
+        self.refused(403, "GET", MACHINES, user="jane")
+        self.bind("jane", "view")
+        self.answer("GET", MACHINES, user="jane")
+        self.refused(403, "GET", MACHINES.replace("default", "kube-system"), user="jane")
+        self.answer("DELETE", f"{BINDINGS}/jane-view")
+        self.refused(403, "GET", MACHINES, user="jane")
+
+    def test_role_changes(self) -> None:
+        """A role that changes changes what its subjects may."""
+        self.answer("POST", ROLES, role("r", ["get"]), code=201)
+        self.answer("POST", BINDINGS, binding("b", "r", "jane", "Role"), code=201)
+        self.refused(403, "GET", MACHINES, user="jane")
+        self.answer("PATCH", f"{ROLES}/r", role("r", ["list"]), content_type=MERGE)
+        self.answer("GET", MACHINES, user="jane")
+
+
+class EscalationTests(APITestCase):
+    """Nobody grants what they do not have."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.bind("jane", "admin")
+
+    def test_roles(self) -> None:
+        """A role of what one has is fine, of more it is not."""
+        self.answer("POST", ROLES, role("fine", ["get", "list"]), user="jane", code=201)
+        told = self.refused(
+            403, "POST", ROLES, role("more", ["get"], "machines/proxy"), user="jane"
+        )
+        self.assertIn("attempting to grant RBAC permissions not currently held", told)
+        more = {"rules": role("fine", ["*"])["rules"]}
+        self.refused(403, "PATCH", f"{ROLES}/fine", more, user="jane", content_type=MERGE)
+        labels = {"metadata": {"labels": {"a": "b"}}}
+        self.answer("PATCH", f"{ROLES}/fine", labels, user="jane", content_type=MERGE)
+
+    def test_escalate(self) -> None:
+        """The verb ``escalate`` allows it."""
+        body = role("may-escalate", ["escalate"], "roles")
+        body["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
+        self.answer("POST", CLUSTERROLES, body, code=201)
+        self.bind("jane", "may-escalate")
+        self.answer("POST", ROLES, role("more", ["get"], "things"), user="jane", code=201)
+
+    def test_bindings(self) -> None:
+        """A binding needs what its role allows."""
+        self.answer("POST", BINDINGS, binding("fine", "edit", "bob"), user="jane", code=201)
+        self.refused(403, "POST", BINDINGS, binding("more", "cluster-admin", "jane"), user="jane")
+        self.refused(404, "POST", BINDINGS, binding("later", "not-yet", "jane"), user="jane")
+        subjects = {"subjects": [{"kind": "User", "name": "eve"}]}
+        self.answer("PATCH", f"{BINDINGS}/fine", subjects, user="jane", content_type=MERGE)
+
+    def test_bind(self) -> None:
+        """The verb ``bind`` on the role allows it."""
+        body = role("may-bind", ["bind"], "clusterroles")
+        body["rules"][0] |= {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resourceNames": ["cluster-admin"],
+        }
+        self.answer("POST", CLUSTERROLES, body, code=201)
+        self.bind("jane", "may-bind")
+        self.answer(
+            "POST", BINDINGS, binding("more", "cluster-admin", "bob"), user="jane", code=201
+        )
+
+    def test_gathering(self) -> None:
+        """A role that gathers others by label could gather anything."""
+        self.answer(
+            "POST",
+            CLUSTERROLES,
+            {
+                **role("writer", ["*"], "clusterroles"),
+                "rules": [
+                    {
+                        "verbs": ["*"],
+                        "apiGroups": ["rbac.authorization.k8s.io"],
+                        "resources": ["clusterroles"],
+                    }
+                ],
+            },
+            code=201,
+        )
+        # ``*`` would include escalate.
+        rules = [
+            {
+                "verbs": ["create"],
+                "apiGroups": ["rbac.authorization.k8s.io"],
+                "resources": ["clusterroles"],
+            }
+        ]
+        self.answer("PATCH", f"{CLUSTERROLES}/writer", {"rules": rules}, content_type=MERGE)
+        everywhere = binding("writer", "writer", "jane")
+        self.answer("POST", f"{RBAC}/clusterrolebindings", everywhere, code=201)
+        gathering = {
+            "metadata": {"name": "g"},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
+        }
+        self.refused(403, "POST", CLUSTERROLES, gathering, user="jane")
+
+
+class BootstrapTests(APITestCase):
+    """What is made at the start."""
+
+    def again(self) -> None:
+        """The next start."""
+        made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
+        self.successResultOf(made)
+
+    def test_made_once(self) -> None:
+        """A second start changes nothing."""
+        before = self.storage.version()
+        self.again()
+        self.assertEqual(self.storage.version(), before)
+
+    def test_completed(self) -> None:
+        """What was taken away comes back, what was added stays."""
+        rules = [{"verbs": ["get"], "apiGroups": ["x"], "resources": ["y"]}]
+        self.answer(
+            "PATCH", f"{CLUSTERROLES}/system:discovery", {"rules": rules}, content_type=MERGE
+        )
+        self.answer("DELETE", f"{CLUSTERROLES}/view")
+        self.again()
+        discovery = self.stored(kinds.CLUSTERROLES, "system:discovery")
+        self.assertEqual(len(discovery["rules"]), 2)
+        self.stored(kinds.CLUSTERROLES, "view")
+
+    def test_left_alone(self) -> None:
+        """Whoever switches the update off keeps their version."""
+        off = {
+            "rules": [],
+            "metadata": {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}},
+        }
+        self.answer("PATCH", f"{CLUSTERROLES}/system:discovery", off, content_type=MERGE)
+        self.again()
+        self.assertEqual(self.stored(kinds.CLUSTERROLES, "system:discovery")["rules"], [])

@@ -1,0 +1,194 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.watch`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.apiserver.support import MACHINES, MERGE, APITestCase
+from twisted_exec.apiserver.watch import LineStream
+from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.testing.http import MemoryServer
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+POOL_A = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
+
+
+class WatchTests(APITestCase):
+    """Watches over HTTP."""
+
+    def label(self, name: str, **labels: str) -> None:
+        patch = {"metadata": {"labels": labels}}
+        self.answer("PATCH", f"{MACHINES}/{name}", patch, content_type=MERGE)
+
+    def test_live(self) -> None:
+        """Every change after the version is told."""
+        version = self.storage.version()
+        watch = self.watch(f"{MACHINES}?watch=true&resourceVersion={version}")
+        self.assertEqual(watch.events(), [])
+        made = self.make_machine("a")
+        self.label("a", x="y")
+        self.answer("DELETE", f"{MACHINES}/a")
+        events = watch.events()
+        self.assertEqual([event["type"] for event in events], ["ADDED", "MODIFIED", "DELETED"])
+        self.assertEqual(events[0]["object"], made)
+        versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+        self.assertEqual(versions, [version + 1, version + 2, version + 3])
+
+    def test_from_now(self) -> None:
+        """Without a version, or with 0, a watch begins with what there is."""
+        self.make_machine("a")
+        for query in ("", "&resourceVersion=0", "&resourceVersion="):
+            watch = self.watch(f"{MACHINES}?watch=1{query}")
+            self.assertEqual(watch.names(), [("ADDED", "a")])
+
+    def test_replay(self) -> None:
+        """What happened since the version comes first."""
+        version = self.storage.version()
+        self.make_machine("a")
+        watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={version}")
+        self.make_machine("b")
+        self.assertEqual(watch.names(), [("ADDED", "a"), ("ADDED", "b")])
+
+    def test_selector(self) -> None:
+        """What begins to fit is added, what ceases to fit is deleted, for this watcher."""
+        self.make_machine("a", "")
+        self.make_machine("b", "pool-b")
+        version = self.storage.version()
+        watch = self.watch(f"{MACHINES}?watch=1&{POOL_A}&resourceVersion={version}")
+        labelled = self.watch(f"{MACHINES}?watch=1&labelSelector=x&resourceVersion={version}")
+        bind = {"spec": {"machinePoolRef": {"name": "pool-a"}}}
+        self.answer("PATCH", f"{MACHINES}/a", bind, content_type=MERGE)
+        self.label("a", x="1")
+        self.label("a", x="2")
+        self.answer("PATCH", f"{MACHINES}/a", {"metadata": {"labels": None}}, content_type=MERGE)
+        self.assertEqual(
+            watch.names(), [("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
+        )
+        events = labelled.events()
+        self.assertEqual([event["type"] for event in events], ["ADDED", "MODIFIED", "DELETED"])
+        last = events[-1]["object"]["metadata"]
+        self.assertEqual(last["labels"], {"x": "2"})
+        self.assertEqual(int(last["resourceVersion"]), self.storage.version())
+
+    def test_one_name(self) -> None:
+        """A watch of one object."""
+        watch = self.watch(f"{MACHINES}?watch=1&fieldSelector=metadata.name%3Da")
+        self.make_machine("b")
+        self.make_machine("a")
+        self.assertEqual(watch.names(), [("ADDED", "a")])
+
+    def test_table(self) -> None:
+        """One row each; columns are told once."""
+        watch = self.watch(f"{MACHINES}?watch=1", accept=TABLE)
+        self.make_machine("a")
+        self.make_machine("b")
+        first, second = [event["object"] for event in watch.events()]
+        self.assertEqual(first["rows"][0]["cells"][0], "a")
+        self.assertEqual(len(first["columnDefinitions"]), 6)
+        self.assertEqual(second["columnDefinitions"], [])
+
+    def test_expired(self) -> None:
+        """Whoever comes too late is told to list again."""
+        self.make_machine("a")
+        for turn in range(201):
+            self.label("a", turn=str(turn))
+        (event,) = self.watch(f"{MACHINES}?watch=1&resourceVersion=1").events()
+        self.assertEqual(event["type"], "ERROR")
+        self.assertEqual((event["object"]["code"], event["object"]["reason"]), (410, "Expired"))
+
+    def test_bookmarks(self) -> None:
+        """Who asks for bookmarks gets one a minute, and one at the end."""
+        watch = self.watch(f"{MACHINES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=100")
+        self.make_machine("a")
+        self.answer("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}, code=201)
+        self.clock.advance(60)
+        events = watch.events()
+        self.assertEqual([event["type"] for event in events], ["ADDED", "BOOKMARK"])
+        bookmark = events[1]["object"]
+        self.assertEqual(bookmark["kind"], "Machine")
+        self.assertEqual(int(bookmark["metadata"]["resourceVersion"]), self.storage.version())
+        self.clock.advance(40)
+        self.assertEqual([event["type"] for event in watch.events()], ["BOOKMARK"])
+
+    def test_initial_events(self) -> None:
+        """Who asks is told when everything that there is has been told."""
+        self.make_machine("a")
+        query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
+        events = self.watch(f"{MACHINES}?{query}&resourceVersionMatch=NotOlderThan").events()
+        self.assertEqual([event["type"] for event in events], ["ADDED", "BOOKMARK"])
+        annotations = events[1]["object"]["metadata"]["annotations"]
+        self.assertEqual(annotations, {"k8s.io/initial-events-end": "true"})
+
+    def test_timeout(self) -> None:
+        """A watch ends in good order when its time is over."""
+        watch = self.watch(f"{MACHINES}?watch=1&timeoutSeconds=5")
+        self.clock.advance(5)
+        self.assertTrue(watch.client.received().endswith(b"0\r\n\r\n"))
+
+    def test_client_leaves(self) -> None:
+        """Nothing is left of a watch whose client left."""
+        watch = self.watch(f"{MACHINES}?watch=1&allowWatchBookmarks=1")
+        before = len(self.clock.getDelayedCalls())
+        watch.client.lose()
+        self.assertEqual(len(self.clock.getDelayedCalls()), before - 2)
+        self.make_machine("a")
+
+    def test_server_stops(self) -> None:
+        """A server that stops ends its watches."""
+        watch = self.watch(f"{MACHINES}?watch=1")
+        self.parts.watches.end_all()
+        self.assertTrue(watch.client.received().endswith(b"0\r\n\r\n"))
+
+    def test_bad_selector(self) -> None:
+        """What cannot be selected by is refused before the watch begins."""
+        self.refused(400, "GET", f"{MACHINES}?watch=1&fieldSelector=spec.power%3DOn")
+
+
+class _Streaming(Dispatcher):
+    stream: LineStream
+
+    async def dispatch(self, request: Request) -> None:
+        self.stream = LineStream(request, limit_bytes=1000)
+        self.stream.begin()
+        try:
+            await self.stream.done
+        finally:
+            self.stream.end()
+
+
+class SlowReaderTests(SynchronousTestCase):
+    """Tests for :class:`LineStream`: a client that does not read."""
+
+    def setUp(self) -> None:
+        self.dispatcher = _Streaming()
+        self.client = MemoryServer(self.dispatcher, Clock()).connect()
+        self.client.send(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n")
+        self.producer = self.client.transport.producer
+        self.client.received()
+
+    def test_waits(self) -> None:
+        """Lines wait while the client does not read, and come in order when it does."""
+        self.producer.pauseProducing()
+        for number in range(5):
+            self.dispatcher.stream.send({"n": number})
+        self.assertEqual(self.client.received(), b"")
+        self.producer.resumeProducing()
+        self.assertEqual(self.client.received().count(b'{"n":'), 5)
+        self.client.lose()
+
+    def test_bounded(self) -> None:
+        """A client that is owed too much is cut."""
+        self.producer.pauseProducing()
+        for number in range(200):
+            self.dispatcher.stream.send({"n": number})
+        self.assertTrue(self.client.closed)
+
+    def test_ends_while_waiting(self) -> None:
+        """A stream that ends while lines wait is cut: half would look like all."""
+        self.producer.pauseProducing()
+        self.dispatcher.stream.send({"n": 1})
+        self.dispatcher.stream.finish()
+        self.assertTrue(self.client.closed)
