@@ -125,6 +125,18 @@ class DelegatedAuthenticatorTests(ReviewCase):
             self.reviewer.answer = always(status)
             self.failureResultOf(self.ask(), Unauthorized)
 
+    def test_odd_user(self) -> None:
+        """A user that cannot be read is an error: groups are not guessed."""
+        for odd in (
+            {"username": 7},
+            {"username": "jane", "groups": "system:masters"},
+            {"username": "jane", "groups": [7]},
+            {"username": "jane", "extra": ["x"]},
+            {"username": "jane", "extra": {"x": "y"}},
+        ):
+            self.reviewer.answer = always({"authenticated": True, "user": odd})
+            self.failureResultOf(self.ask(), InternalError)
+
     def test_no_token(self) -> None:
         """Without a token nobody is asked."""
         request: Any = FakeRequest({}, None)

@@ -64,6 +64,44 @@ class ServerTLSTests(LoopbackCase):
             reused = await deferToThread(_resumes, port.getHost().port, version)
             self.assertFalse(reused, str(version))
 
+    def test_no_renegotiation(self) -> None:
+        """A client that wants to begin again in mid-connection is refused."""
+        context = SSL.Context(SSL.TLS_CLIENT_METHOD)  # not ours, which would not even ask
+        context.set_max_proto_version(SSL.TLS1_2_VERSION)
+        protocol: Any = None
+        server = self.server_tls().serverConnectionForTLS(protocol)
+        client = SSL.Connection(context, None)
+        server.set_accept_state()
+        client.set_connect_state()
+        self.assertTrue(_handshake(client, server))
+        self.assertTrue(client.renegotiate())
+        with self.assertRaises(SSL.WantReadError):
+            client.do_handshake()
+        server.bio_write(client.bio_read(1 << 16))
+        with self.assertRaises(SSL.WantReadError):
+            server.recv(1)
+        client.bio_write(server.bio_read(1 << 16))
+        with self.assertRaises(SSL.Error) as caught:
+            client.do_handshake()
+        self.assertEqual(pem.openssl_reason(caught.exception), "no renegotiation")
+
+    async def test_long_chain(self) -> None:
+        """A client that shows a hundred certificates costs no more than one that shows a few."""
+        ca = self.write("users.crt", authority("users").certificate_pem)
+        jane = client_identity("jane")
+        many = b"".join(client_identity(f"filler-{n}").certificate_pem for n in range(100))
+        server, client = await self.pair(
+            self.server_tls(client_cas=[ca]),
+            self.client_tls(certificate_pem=jane.certificate_pem + many, key_pem=jane.key_pem),
+        )
+        client.transport.write(b"x")
+        await server.has(1)
+        peer = peer_certificate(server.transport)
+        assert peer is not None
+        self.assertLess(len(peer.chain), 12)
+        with self.assertRaises(HandshakeError):
+            verify(peer, authority("users").certificate_pem)
+
     async def test_client_certificate(self) -> None:
         """A client's certificate is recorded, and a CA may vouch for it later."""
         ca = self.write("users.crt", authority("users").certificate_pem)
@@ -197,6 +235,24 @@ def _turn() -> Deferred[None]:
     turn: Deferred[None] = Deferred()
     reactor.callLater(0, turn.callback, None)
     return turn
+
+
+def _handshake(client: SSL.Connection, server: SSL.Connection) -> bool:
+    """Let two ends shake hands in memory; raises what either raises."""
+    done = set()
+    for _ in range(6):
+        for end, other in ((client, server), (server, client)):
+            try:
+                end.do_handshake()
+                done.add(end)
+            except SSL.WantReadError:
+                pass
+            try:
+                while True:
+                    other.bio_write(end.bio_read(1 << 16))
+            except SSL.WantReadError:
+                pass
+    return len(done) == 2
 
 
 class Greeter(Recorder):

@@ -71,8 +71,14 @@ class PrivateDirectoryTests(SynchronousTestCase):
         self.assertEqual(private_directory(self.path), self.path)
 
     def test_parents(self) -> None:
-        """Missing parents are made."""
-        private_directory(os.path.join(self.path, "a", "b"))
+        """Missing parents are made, for us alone as well."""
+        before = os.umask(0)
+        try:
+            private_directory(os.path.join(self.path, "a", "b"))
+        finally:
+            os.umask(before)
+        for path in (self.path, os.path.join(self.path, "a")):
+            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o700)
 
     def test_link(self) -> None:
         """A symbolic link is refused, whatever it points to."""

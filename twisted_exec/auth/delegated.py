@@ -159,17 +159,29 @@ class DelegatedAuthenticator:
 
 
 def _user(info: object) -> User | None:
-    """A review's ``status.user``; ``None`` when it names nobody."""
+    """
+    A review's ``status.user``; ``None`` when it names nobody.
+
+    :raises InternalError: it is not what a user looks like.
+    """
     if not isinstance(info, Mapping) or not info.get("username"):
         return None
-    name = str(info["username"])
-    extra = info.get("extra") or {}
+    name, extra = info["username"], info.get("extra") or {}
+    if not isinstance(name, str) or not isinstance(extra, Mapping):
+        raise InternalError("the TokenReview's user cannot be read")
     return User(
         name,
-        with_authenticated(name, [str(group) for group in info.get("groups") or ()]),
+        with_authenticated(name, _texts(info.get("groups"))),
         uid=str(info.get("uid") or ""),
-        extra={str(key): tuple(map(str, values)) for key, values in extra.items()},
+        extra={str(key): _texts(values) for key, values in extra.items()},
     )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    value = value or []
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InternalError("the TokenReview's user cannot be read")
+    return tuple(value)
 
 
 @implementer(IAuthorizer)

@@ -65,7 +65,7 @@ class CertificateJudge:
     def refusal(self, peer: PeerCertificate) -> str:
         """Why the CA does not vouch for a certificate; empty when it does."""
         ca_pem, now = self._ca.get(), self._now()
-        key = (ca_pem, pem.pem_of([peer.leaf, *peer.chain]))
+        key = (ca_pem, peer.digest)
         until, refusal = self._verdicts.get(key, (now, ""))
         if until <= now:
             until, refusal = self._judge(peer, ca_pem, now)

@@ -8,8 +8,10 @@ the one CA that is right for the question asked.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -40,6 +42,14 @@ class PeerCertificate:
         """SHA-256 of the certificate's DER, lower-case hexadecimal."""
         return self.leaf.fingerprint(hashes.SHA256()).hex()
 
+    @cached_property
+    def digest(self) -> bytes:
+        """Stands for the leaf and its chain, 32 bytes."""
+        summary = hashlib.sha256()
+        for each in (self.leaf, *self.chain):
+            summary.update(each.fingerprint(hashes.SHA256()))
+        return summary.digest()
+
     @property
     def common_name(self) -> str:
         """The subject's one common name; empty when there is none or more than one."""
@@ -69,12 +79,14 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
         return None
     try:
         leaf = handle.get_peer_certificate(as_cryptography=True)
-        sent = handle.get_peer_cert_chain(as_cryptography=True) or []
+        # One more than verify() accepts: a stranger's hundred are not worth parsing.
+        sent = (handle.get_peer_cert_chain() or [])[: _LONGEST_CHAIN + 2]
+        chain = [each.to_cryptography() for each in sent]
     except ValueError:
         return None  # OpenSSL is laxer than cryptography's parser
     if leaf is None:
         return None
-    return PeerCertificate(leaf, tuple(each for each in sent if each != leaf))
+    return PeerCertificate(leaf, tuple(each for each in chain if each != leaf))
 
 
 def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:

@@ -25,6 +25,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.files import Reloading
 
 HTTP_1_1 = b"http/1.1"
+_DEEPEST_CHAIN = 4
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -81,6 +82,9 @@ class ServerTLS:
                 context.add_client_ca(authority)
         if client_cas:
             context.set_session_id(os.urandom(16))
+            # Signatures of a stranger's chain are checked during the handshake,
+            # before anyone knows who it is: not a hundred of them.
+            context.set_verify_depth(_DEEPEST_CHAIN)
             context.set_verify(SSL.VERIFY_PEER, _record_only)
         context.set_alpn_select_callback(_select_http_1_1)
         return context

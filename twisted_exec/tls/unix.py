@@ -51,16 +51,23 @@ def private_directory(path: str) -> str:
     """
     path = os.path.abspath(path)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            pass
+        _make(path)
         _check_private(path)
     except (OSError, ValueError) as problem:
         why = os.strerror(problem.errno or 0) if isinstance(problem, OSError) else problem
         raise TLSConfigError(f"cannot use directory {path!r}: {why}") from None
     return path
+
+
+def _make(path: str) -> None:
+    """``os.makedirs`` with the mode for the parents too: who may write there may rename ours."""
+    if os.path.lexists(path):
+        return
+    _make(os.path.dirname(path))
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass  # somebody was faster; the checks will tell who
 
 
 def _check_private(path: str) -> None:
