@@ -4,12 +4,13 @@ Tests for :mod:`twisted_exec.standalone.machines`.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Forbidden
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.standalone.machines import (
     NAMESPACE,
     SHELL,
@@ -79,16 +80,28 @@ class CreateMissingTests(MachinesCase):
         self.failureResultOf(Deferred.fromCoroutine(made), Forbidden)
 
 
+class OneMachine:
+    """A runtime with one machine."""
+
+    state: int = pb.MACHINE_PENDING
+
+    def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
+        status = pb.MachineStatus(state=self.state)  # type: ignore[arg-type]
+        return succeed(pb.ListMachinesResponse(machines=[pb.Machine(status=status)]))
+
+
 class UntilRunningTests(MachinesCase):
     """Tests for :func:`until_running`."""
 
     def setUp(self) -> None:
         super().setUp()
         self.clock = Clock()
+        self.runtime = OneMachine()
         self.create({"pty"}, set())
 
     def wait(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(until_running(self.client, SHELL, self.clock))
+        waiting = until_running(self.client, self.runtime, SHELL, self.clock)  # type: ignore[arg-type]
+        return Deferred.fromCoroutine(waiting)
 
     def patch(self, patch: dict[str, object], subresource: str = "") -> None:
         self.successResultOf(
@@ -101,6 +114,9 @@ class UntilRunningTests(MachinesCase):
         self.clock.pump([0.1] * 5)
         self.assertNoResult(waiting)
         self.patch({"status": {"state": "Running"}}, "status")
+        self.clock.advance(0.1)
+        self.assertNoResult(waiting)  # so it was in an earlier run; is it now?
+        self.runtime.state = pb.MACHINE_RUNNING
         self.clock.advance(0.1)
         self.successResultOf(waiting)
 

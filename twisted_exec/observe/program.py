@@ -40,7 +40,8 @@ class ProgramOptions(Options):
         try:
             super().parseOptions(options)
         except UsageError as error:
-            raise refusal(self.program, str(error)) from None
+            why = str(error).removeprefix("Parameter type enforcement failed: ")
+            raise refusal(self.program, why) from None
 
 
 def refusal(program: str, why: str) -> SystemExit:

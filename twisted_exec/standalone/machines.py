@@ -19,6 +19,8 @@ from twisted.logger import Logger
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 NAMESPACE = "default"
@@ -112,17 +114,21 @@ async def create_missing(
     return labels
 
 
-async def until_running(client: IKubeClient, name: str, clock: IReactorTime) -> None:
+async def until_running(
+    client: IKubeClient, runtime: IMachineRuntime, name: str, clock: IReactorTime
+) -> None:
     """
     Wait until a machine runs; one that was deleted or is to be off is not waited for.
 
-    :raises APIError: the API server cannot be asked.
+    What the API server says may be of an earlier run, so the runtime is asked, too.
+
+    :raises APIError: one of them cannot be asked.
     """
-    while not await _is_settled(client, name):
+    while not await _is_settled(client, runtime, name):
         await deferLater(clock, _LOOK_EVERY_SECONDS)
 
 
-async def _is_settled(client: IKubeClient, name: str) -> bool:
+async def _is_settled(client: IKubeClient, runtime: IMachineRuntime, name: str) -> bool:
     try:
         machine = await client.get(IRONCORE.workload, name, NAMESPACE)
     except APIError as error:
@@ -131,4 +137,10 @@ async def _is_settled(client: IKubeClient, name: str) -> bool:
         raise
     if machine.get("spec", {}).get("power") == "Off" or "deletionTimestamp" in machine["metadata"]:
         return True
-    return bool(machine.get("status", {}).get("state") == "Running")
+    if machine.get("status", {}).get("state") != "Running":
+        return False
+    selector = {IRONCORE.uid_label: machine["metadata"]["uid"]}
+    found = await runtime.list_machines(
+        pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
+    )
+    return any(each.status.state == pb.MACHINE_RUNNING for each in found.machines)

@@ -21,7 +21,7 @@ from typing import Any
 
 from twisted.application.service import IService, Service
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -36,6 +36,7 @@ from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.service import MachineRuntime
 from twisted_exec.standalone.machines import (
     NAMESPACE,
     PTY,
@@ -56,6 +57,7 @@ from twisted_exec.tls.unix import runtime_directory
 KUBECONFIG = "admin.kubeconfig"
 _CREATED = "created"
 _RENEW_EVERY_SECONDS = 12 * 3600
+_LOOK_EVERY_SECONDS = 0.1
 
 CLASSES = {
     "classes": [
@@ -153,7 +155,7 @@ class Standalone(Service):
         await self._begin(self._poollet(certificates, server.url, runtime, audit))
 
         client = self._client(server.url, certificates, certificates.admin)
-        await self._make_machines(client, runtime.runtime.offered)
+        await self._make_machines(client, runtime.runtime)
         self._publish(server.url, certificates)
         self._renewing = LoopingCall(self._renew, server.url)
         self._renewing.clock = self._reactor
@@ -222,16 +224,16 @@ class Standalone(Service):
         self._clients.append(client)
         return client
 
-    async def _make_machines(self, client: KubeClient, offered: tuple[str, ...]) -> None:
+    async def _make_machines(self, client: KubeClient, runtime: MachineRuntime) -> None:
         self._log.info(
             "machines of class {name} are shells of {user}, the user of this program",
             name=PTY,
             user=_user(),
         )
         created = self._state.names(_CREATED)
-        created = await create_missing(client, wanted(POOL, offered), created)
+        created = await create_missing(client, wanted(POOL, runtime.offered), created)
         self._state.keep_names(_CREATED, created)
-        await until_running(client, SHELL, self._reactor)
+        await until_running(client, runtime, SHELL, self._reactor)
 
     def _publish(self, url: str, certificates: Certificates) -> None:
         self._write_kubeconfig(url, certificates)
@@ -287,7 +289,14 @@ class Standalone(Service):
         self._open = False
 
     async def _stop_services(self) -> None:
-        # The API server first: it lets sessions go on, and what they need must run meanwhile.
+        # The poollet first, which signs off at the API server; so it is for us to let
+        # sessions go on for a while.
+        until = self._reactor.seconds() + self.settings.drain_seconds
+        for service in self._running:
+            while isinstance(service, Poollet) and service.sessions:
+                if self._reactor.seconds() >= until:
+                    break
+                await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
         self._running.sort(key=lambda service: _ORDER.index(type(service)))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
@@ -308,7 +317,7 @@ class Standalone(Service):
                 one.callback(None)
 
 
-_ORDER = [APIServer, Poollet, IRIClient, RuntimeHost]
+_ORDER = [Poollet, APIServer, IRIClient, RuntimeHost]
 
 
 def _user() -> str:

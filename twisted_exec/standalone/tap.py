@@ -16,7 +16,7 @@ PROGRAM = "exec-standalone"
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise ValueError("give a port, from 0 to 65535")
+        raise ValueError("--port: give one from 0 to 65535")
     return int(text)
 
 
@@ -26,7 +26,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 3600:
-        raise ValueError("give seconds, from 0 to 3600")
+        raise ValueError("--drain-seconds: give a number from 0 to 3600")
     return seconds
 
 
