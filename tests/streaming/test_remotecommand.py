@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -27,6 +28,7 @@ from twisted_exec.testing.http import MemoryServer
 from ..contracts.attachment import AttachmentTransportContract
 from .frames import KEY, CloseConnection, Peer, Ping, TextMessage, handshake, masked
 
+CAPTURES = Path(__file__).parent.parent / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
 
 
@@ -566,6 +568,31 @@ class ViolationTests(ServeTestCase):
             peer.client.lose()
         self.assertEqual(len(self.attachment.detached_with), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class CaptureTests(ServeTestCase):
+    """What real kubectls sent, byte for byte, served by us."""
+
+    def played(self, path: Path, split: int) -> RecordingAttachment:
+        items = json.loads(path.read_text())["items"]
+        sent = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == "C")
+        self.setUp()
+        client = self.server.connect()
+        for start in range(0, len(sent), split):
+            client.send(sent[start : start + split])
+        return self.attachment
+
+    def test_every_split(self) -> None:
+        """Whatever the split, the attachment gets the same input, sizes and end."""
+        for path in sorted(CAPTURES.glob("ws-v5-*.json")):
+            whole = self.played(path, 1 << 20)
+            self.assertEqual(whole.detached_with, ["client closed"])
+            self.assertEqual("exit7" in path.name, not whole.received, path.name)
+            self.assertEqual("tty" in path.name, bool(whole.sizes), path.name)
+            for split in [*range(1, 32), 100, 464, 465, 500]:
+                cut = self.played(path, split)
+                for name in ("received", "sizes", "input_ends", "detached_with"):
+                    self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
 
 
 class ContractTests(AttachmentTransportContract, ServeTestCase):

@@ -1,0 +1,178 @@
+"""Tests for :mod:`twisted_exec.wire.channel`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping
+
+from twisted_exec.wire.channel import (
+    MAX_PAYLOAD_BYTES,
+    V4,
+    V5,
+    Channel,
+    StreamClosed,
+    StreamData,
+    decode,
+    encode,
+    encode_close,
+    messages,
+)
+from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
+from twisted_exec.wire.remotecommand import (
+    COMPLETED,
+    Ending,
+    SizeDecoder,
+    TerminalSize,
+    decode_status,
+)
+
+CAPTURES = Path(__file__).parent.parent / "captures"
+
+
+class DecodeTests(SynchronousTestCase):
+    """Tests for :func:`decode`."""
+
+    def test_data(self) -> None:
+        """The first byte is the channel, the rest is for it."""
+        self.assertEqual(decode(b"\x00ls\n"), StreamData(Channel.STDIN, b"ls\n"))
+        self.assertEqual(decode(b"\x01"), StreamData(Channel.STDOUT, b""))
+
+    def test_ignored(self) -> None:
+        """No channel byte, and channels nobody defined, are passed over."""
+        for message in (b"", b"\x05x", b"\x80", b"0x"):
+            self.assertIsNone(decode(message))
+
+    def test_closed(self) -> None:
+        """Version 5 says that a channel has no more data."""
+        self.assertEqual(decode(b"\xff\x00"), StreamClosed(Channel.STDIN))
+        self.assertIsNone(decode(b"\xff\x09"))
+
+    def test_malformed_close(self) -> None:
+        """Such a message names one channel, or the peer is at fault."""
+        for message in (b"\xff", b"\xff\x00\x00"):
+            with self.assertRaises(RemoteProtocolError) as caught:
+                decode(message)
+            self.assertEqual(str(caught.exception), "a close message names exactly one channel")
+
+    def test_version_4(self) -> None:
+        """In version 4 it is a channel nobody defined."""
+        for message in (b"\xff", b"\xff\x00", b"\xff\x00\x00"):
+            self.assertIsNone(decode(message, V4))
+
+    @given(st.binary(max_size=300), st.sampled_from([V4, V5]))
+    def test_anything(self, message: bytes, protocol: str) -> None:
+        """No message does worse than blame the peer."""
+        try:
+            event = decode(message, protocol)
+        except RemoteProtocolError:
+            self.assertEqual((message[0], protocol), (255, V5))
+            return
+        if isinstance(event, StreamData):
+            self.assertEqual(bytes((event.channel,)) + event.data, message)
+
+
+class EncodeTests(SynchronousTestCase):
+    """Tests for what is sent."""
+
+    def test_greeting(self) -> None:
+        """An empty message is the channel's byte alone."""
+        self.assertEqual(encode(Channel.STDOUT), b"\x01")
+
+    def test_too_large(self) -> None:
+        """More than fits one message is our mistake."""
+        encode(Channel.STDOUT, b"x" * MAX_PAYLOAD_BYTES)
+        with self.assertRaises(LocalProtocolError):
+            encode(Channel.STDOUT, b"x" * (MAX_PAYLOAD_BYTES + 1))
+
+    def test_close(self) -> None:
+        """Version 4 cannot close a channel."""
+        self.assertEqual(encode_close(Channel.STDIN), b"\xff\x00")
+        with self.assertRaises(LocalProtocolError):
+            encode_close(Channel.STDIN, V4)
+
+    @given(st.integers(0, 5 * MAX_PAYLOAD_BYTES))
+    def test_messages(self, size: int) -> None:
+        """Any amount becomes full messages and a last one, and nothing for nothing."""
+        data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+        cut = list(messages(Channel.STDOUT, data))
+        self.assertEqual(b"".join(one[1:] for one in cut), data)
+        self.assertTrue(all(one[:1] == b"\x01" and len(one) > 1 for one in cut))
+        self.assertTrue(all(len(one) == MAX_PAYLOAD_BYTES + 1 for one in cut[:-1]))
+
+
+def read(name: str, split: int | None = None) -> list[object]:
+    """What kubectl's frames of a capture mean, delivered whole or in pieces of ``split``."""
+    items = json.loads((CAPTURES / name).read_text())["items"]
+    data = b"".join(bytes.fromhex(one["hex"]) for one in items[1:] if one["dir"] == "C")
+    frames = Connection(ConnectionType.SERVER)
+    meant: list[object] = []
+    step = split or len(data)
+    message = b""
+    for start in range(0, len(data), step):
+        frames.receive_data(data[start : start + step])
+        for event in frames.events():
+            if isinstance(event, BytesMessage):
+                message += bytes(event.data)
+                if event.message_finished:
+                    meant.append(decode(message))
+                    message = b""
+            elif isinstance(event, CloseConnection):
+                meant.append(event.code)
+            else:
+                assert isinstance(event, Ping), event
+    return meant
+
+
+class CaptureTests(SynchronousTestCase):
+    """What real kubectls sent, read by the codec."""
+
+    def test_stdin(self) -> None:
+        """``exec -i -- cat``: input, its end, the Close."""
+        for name in ("ws-v5-exec-stdin-cat-kubectl1.30", "ws-v5-exec-stdin-cat-kubectl1.33"):
+            meant = read(f"{name}.json")
+            data = b"".join(one.data for one in meant if isinstance(one, StreamData))
+            self.assertTrue(data)
+            self.assertIn(StreamClosed(Channel.STDIN), meant)
+            self.assertEqual(meant[-1], 1000)
+
+    def test_resize(self) -> None:
+        """``exec -it`` sends its size; ``attach -it`` one too large first, to force a redraw."""
+        for name, count in (("exec-tty-resize", 2), ("attach-tty", 2)):
+            decoder = SizeDecoder()
+            sizes: list[TerminalSize] = []
+            for one in read(f"ws-v5-{name}-kubectl1.33.json"):
+                if isinstance(one, StreamData) and one.channel is Channel.RESIZE:
+                    sizes += decoder.feed(one.data)
+            self.assertGreaterEqual(len(sizes), count, name)
+
+    def test_exit_code(self) -> None:
+        """The status that made kubectl exit with 7 says 7 to us."""
+        items = json.loads((CAPTURES / "ws-v5-exec-exit7-kubectl1.33.json").read_text())["items"]
+        frames = Connection(ConnectionType.CLIENT)
+        statuses = []
+        for one in items:
+            raw = bytes.fromhex(one["hex"])
+            if one["dir"] == "S" and not raw.startswith(b"HTTP/"):
+                frames.receive_data(raw)
+                for event in frames.events():
+                    if isinstance(event, BytesMessage):
+                        meant = decode(bytes(event.data))
+                        assert isinstance(meant, StreamData)
+                        if meant.channel is Channel.ERROR:
+                            statuses.append(decode_status(meant.data))
+        (ending,) = statuses
+        self.assertEqual((ending.reason, ending.exit_code), (COMPLETED, 7))
+        self.assertIsInstance(ending, Ending)
+
+    def test_every_split(self) -> None:
+        """However the network cuts them, the frames mean the same."""
+        for path in sorted(CAPTURES.glob("ws-v5-*.json")):
+            whole = read(path.name)
+            for split in range(1, 40):
+                self.assertEqual(read(path.name, split), whole, f"{path.name} by {split}")

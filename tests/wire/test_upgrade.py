@@ -1,0 +1,191 @@
+"""Tests for :mod:`twisted_exec.wire.upgrade`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+from wsproto.utilities import generate_accept_token
+
+from twisted_exec.wire.channel import PROTOCOLS, V4, V5
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.upgrade import (
+    accept_key,
+    check_websocket,
+    is_credential_header,
+    negotiate,
+    passed_back,
+    passed_on,
+    requested_upgrade,
+    switching_protocols,
+    tokens,
+    values,
+)
+
+CAPTURES = Path(__file__).parent.parent / "captures"
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
+HANDSHAKE = [
+    (b"Connection", b"Upgrade"),
+    (b"Upgrade", b"websocket"),
+    (b"Sec-WebSocket-Version", b"13"),
+    (b"Sec-WebSocket-Key", KEY),
+]
+
+
+class HeaderTests(SynchronousTestCase):
+    """Tests for reading headers."""
+
+    def test_values(self) -> None:
+        """All lines of a name, in order, whatever its case."""
+        headers = [(b"A", b"1"), (b"b", b"2"), (b"a", b"3")]
+        self.assertEqual(values(headers, b"a"), [b"1", b"3"])
+
+    def test_tokens(self) -> None:
+        """Repeated lines and comma lists are one list."""
+        self.assertEqual(tokens([b" a,b ,", b"", b"c"]), [b"a", b"b", b"c"])
+
+    def test_credentials(self) -> None:
+        """Whatever says who is asking."""
+        for name in (
+            b"Authorization",
+            b"PROXY-AUTHORIZATION",
+            b"cookie",
+            b"X-Remote-User",
+            b"x-remote-extra-scopes",
+            b"Impersonate-Group",
+            b"X-Twisted-Exec-Machine-Uid",
+        ):
+            self.assertTrue(is_credential_header(name), name)
+        for name in (b"User-Agent", b"X-Remote", b"Sec-WebSocket-Key", b"X-Forwarded-For"):
+            self.assertFalse(is_credential_header(name), name)
+
+
+class RequestedUpgradeTests(SynchronousTestCase):
+    """Tests for :func:`requested_upgrade`."""
+
+    def test_forms(self) -> None:
+        """Case and lists do not matter; both headers are needed, and one name."""
+        for connection, upgrade, asked in (
+            (b"Upgrade", b"WebSocket", b"websocket"),
+            (b"keep-alive, upgrade", b"spdy/3.1", b"SPDY/3.1"),
+            (b"upgrade", b"h2c", b"h2c"),
+            (b"upgrade", b"websocket, h2c", b"websocket, h2c"),
+            (b"upgrade", b"", b""),
+            (b"keep-alive", b"websocket", b""),
+            (b"upgraded", b"websocket", b""),
+            (b"", b"websocket", b""),
+        ):
+            headers = [(b"connection", connection), (b"UPGRADE", upgrade)]
+            self.assertEqual(requested_upgrade(headers), asked, (connection, upgrade))
+        self.assertEqual(requested_upgrade([(b"Connection", b"upgrade")]), b"")
+        self.assertEqual(requested_upgrade([]), b"")
+
+    def test_kubectl(self) -> None:
+        """What real kubectls sent are complete handshakes, with a protocol of ours."""
+        for path in sorted(CAPTURES.glob("ws-v5-*.json")):
+            raw = bytes.fromhex(json.loads(path.read_text())["items"][0]["hex"])
+            method = raw.split(b" ", 1)[0]
+            lines = [line.split(b": ", 1) for line in raw.split(b"\r\n")[1:-2]]
+            headers = [(name, value) for name, value in lines]
+            check_websocket(method, headers)
+            offered = values(headers, b"sec-websocket-protocol")
+            self.assertEqual(negotiate(offered, PROTOCOLS), V5)
+            self.assertEqual(requested_upgrade(headers), b"websocket")
+
+
+class PassTests(SynchronousTestCase):
+    """Tests for what a hop passes on and back."""
+
+    def test_on(self) -> None:
+        """Hop-by-hop, named, credential and own headers stay behind."""
+        kept = [(b"User-Agent", b"x"), (b"Sec-WebSocket-Key", KEY), (b"Odd", b"1")]
+        dropped = [
+            (b"Connection", b"Upgrade, X-Named"),
+            (b"Upgrade", b"websocket"),
+            (b"x-named", b"1"),
+            (b"TE", b"trailers"),
+            (b"Host", b"x"),
+            (b"Content-Length", b"0"),
+            (b"Expect", b"100-continue"),
+            (b"Audit-Id", b"x"),
+            (b"Authorization", b"Bearer x"),
+            (b"X-REMOTE-USER", b"root"),
+        ]
+        self.assertEqual(passed_on(dropped[:5] + kept + dropped[5:]), kept)
+
+    def test_bearer(self) -> None:
+        """A token among subprotocols is a credential; the line goes when nothing is left."""
+        name = b"Sec-WebSocket-Protocol"
+        token = b"base64url.bearer.authorization.k8s.io.dG9rZW4"
+        self.assertEqual(
+            passed_on([(name, b"v5.channel.k8s.io, " + token + b",v4.channel.k8s.io")]),
+            [(name, b"v5.channel.k8s.io, v4.channel.k8s.io")],
+        )
+        self.assertEqual(passed_on([(name, token)]), [])
+
+    def test_back(self) -> None:
+        """Of a 101 only the handshake's headers pass."""
+        kept = [
+            (b"Sec-WebSocket-Accept", b"x"),
+            (b"sec-websocket-protocol", b"y"),
+            (b"X-Stream-Protocol-Version", b"z"),
+        ]
+        dropped = [(b"Set-Cookie", b"a=b"), (b"Upgrade", b"websocket"), (b"Server", b"x")]
+        self.assertEqual(passed_back(dropped + kept), kept)
+
+    def test_101(self) -> None:
+        """The head of our own answer."""
+        self.assertEqual(
+            switching_protocols(b"websocket", [(b"A", b"b")]),
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"A: b\r\n\r\n",
+        )
+
+
+class WebSocketTests(SynchronousTestCase):
+    """Tests for the handshake."""
+
+    def test_accept(self) -> None:
+        """The example of RFC 6455."""
+        self.assertEqual(accept_key(KEY), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+
+    @given(st.binary(min_size=24, max_size=24))
+    def test_accept_as_others(self, key: bytes) -> None:
+        """A second implementation computes the same."""
+        self.assertEqual(accept_key(key), generate_accept_token(key))
+
+    def test_complete(self) -> None:
+        """A complete handshake passes."""
+        check_websocket(b"GET", HANDSHAKE)
+
+    def refused(self, method: bytes, headers: list[tuple[bytes, bytes]]) -> str:
+        with self.assertRaises(RemoteProtocolError) as caught:
+            check_websocket(method, headers)
+        return str(caught.exception)
+
+    def test_incomplete(self) -> None:
+        """What is missing is said."""
+        self.assertIn("GET", self.refused(b"POST", HANDSHAKE))
+        for index, word in enumerate(("upgrade", "upgrade", "Version", "Key")):
+            headers = HANDSHAKE[:index] + HANDSHAKE[index + 1 :]
+            self.assertIn(word, self.refused(b"GET", headers))
+
+    def test_keys(self) -> None:
+        """A key is 16 bytes in base64, once."""
+        for keys in ([b"x"], [b"c2hvcnQ="], [KEY + b"\n"], [KEY, KEY], [b"\xff" * 24]):
+            headers = HANDSHAKE[:3] + [(b"sec-websocket-key", key) for key in keys]
+            self.assertIn("Key", self.refused(b"GET", headers))
+
+    def test_negotiate(self) -> None:
+        """The peer's first that is on our list, over any form of list."""
+        for offered, chosen in (
+            ([b"v5.channel.k8s.io"], V5),
+            ([b"v9.x, v4.channel.k8s.io", b"v5.channel.k8s.io"], V4),
+            ([b"v4.base64.channel.k8s.io"], None),
+            ([b"V5.CHANNEL.K8S.IO"], None),
+            ([], None),
+        ):
+            self.assertEqual(negotiate(offered, PROTOCOLS), chosen)
