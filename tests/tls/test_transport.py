@@ -4,10 +4,12 @@ Tests for :mod:`twisted_exec.tls.transport`.
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import struct
 import tempfile
+import weakref
 from typing import Any
 
 from twisted.internet import tcp, unix
@@ -450,6 +452,31 @@ class StreamTLSTests(LoopbackCase):
         client.transport.abortConnection()
         client.transport.loseConnection()
         client.transport.write(b"x" * 100_000)
+
+
+class FreedTests(LoopbackCase):
+    """What a connection held is freed when it ends, not when the collector comes by."""
+
+    async def engines(self, how: str) -> list[weakref.ref[Any]]:
+        """OpenSSL's part of both ends of a connection that ended in some way."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.write(b"x")
+        await server.has(1)
+        engines = [weakref.ref(end.transport.getHandle()) for end in (server, client)]
+        getattr(client.transport, how)()
+        await server.lost
+        await client.lost
+        return engines
+
+    async def test_freed(self) -> None:
+        """Clean and unclean ends alike."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for how in ("loseConnection", "abortConnection"):
+            engines = await self.engines(how)
+            await turns()
+            self.assertEqual([each() for each in engines], [None, None], how)
 
 
 class CanaryTests(LoopbackCase):

@@ -76,11 +76,10 @@ class ClientTLS:
         connection = SSL.Connection(self._context, None)
         if self._server_name:
             connection.set_tlsext_host_name(self._server_name)
-        verdict = _Verdict(self, tlsProtocol)
-        connection.set_verify(SSL.VERIFY_PEER, verdict.on_certificate)
+        connection.set_app_data(tlsProtocol)
         # OpenSSL asks the verdict for every certificate of a chain.  Should it
         # ever not, an endpoint finds ``passed`` unset and refuses.
-        tlsProtocol.verdict = verdict  # type: ignore[attr-defined]
+        tlsProtocol.verdict = _Verdict(self)  # type: ignore[attr-defined]
         return connection
 
     def judge(self, certificate: x509.Certificate) -> None:
@@ -110,39 +109,51 @@ class ClientTLS:
 
 
 class _Verdict:
-    """OpenSSL's verify callback of one connection."""
+    """What has been found out about one connection's server."""
 
     _log = Logger()
 
-    def __init__(self, rules: ClientTLS, protocol: TLSMemoryBIOProtocol) -> None:
+    def __init__(self, rules: ClientTLS) -> None:
         self._rules = rules
-        self._protocol: TLSMemoryBIOProtocol | None = protocol
         self.passed = False
 
-    def on_certificate(
-        self, connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
-    ) -> bool:
-        """Called for each certificate of the chain, and for each problem found."""
+    def look(self, certificate: X509, code: int, depth: int, ok: int) -> None:
+        """
+        Look at one certificate of the chain, or at one problem with it.
+
+        :raises VerificationError: the server is not believed.
+        """
         try:
             if not self._rules.believes(ok):
                 raise VerificationError(_chain_problem(certificate.to_cryptography(), code))
             if depth == 0:
                 self._rules.judge(certificate.to_cryptography())
                 self.passed = True
-        except VerificationError as refusal:
-            return self._refuse(refusal)
+        except VerificationError:
+            self.passed = False
+            raise
         except Exception as bug:
             # An exception that leaves a C callback is lost: refuse, and say so.
+            self.passed = False
             self._log.failure("while verifying a server's certificate")
-            return self._refuse(VerificationError(f"the certificate cannot be checked: {bug}"))
-        return True
+            raise VerificationError(f"the certificate cannot be checked: {bug}") from None
 
-    def _refuse(self, refusal: VerificationError) -> bool:
-        self.passed = False
-        protocol, self._protocol = self._protocol, None
-        if protocol is not None:
-            protocol.failVerification(Failure(refusal))
+
+def _on_certificate(
+    connection: SSL.Connection, certificate: X509, code: int, depth: int, ok: int
+) -> bool:
+    """OpenSSL's verify callback, one for all connections: a callback each costs a circle each."""
+    protocol = connection.get_app_data()
+    verdict = getattr(protocol, "verdict", None)
+    if verdict is None:
         return False
+    try:
+        verdict.look(certificate, code, depth, ok)
+    except VerificationError as refusal:
+        # Without its traceback, whose frames hold the connection.
+        protocol.failVerification(Failure(refusal.with_traceback(None)))
+        return False
+    return True
 
 
 class ClientCredentials:
@@ -243,6 +254,7 @@ def _new_context(
     names: tuple[str, str, str] = ("the CA", "the client certificate", "the client key"),
 ) -> SSL.Context:
     context = pem.new_context(SSL.TLS_CLIENT_METHOD)
+    context.set_verify(SSL.VERIFY_PEER, _on_certificate)
     if ca_pem is None:
         context.set_default_verify_paths()
     else:

@@ -237,7 +237,8 @@ class _Gate(Protocol):
         opened = self._gates.opened
         if opened.called:
             return
-        if not tls.verdict.passed:
+        verdict = tls.__dict__.pop("verdict", None)  # it knows the connection: no circle
+        if verdict is None or not verdict.passed:
             opened.errback(HandshakeError(f"{self._gates.peer} was not verified"))
             return
         try:
@@ -253,6 +254,7 @@ class _Gate(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The connection ended during the handshake."""
+        self.transport.__dict__.pop("verdict", None)
         if not self._gates.opened.called:
             self._gates.opened.errback(_clear(reason.value, self._gates.peer))
 

@@ -219,14 +219,16 @@ class StreamTLS(TLSMemoryBIOProtocol):
 
     def _flushReceiveBIO(self) -> None:
         received: list[bytes] = []
-        ended: Failure | None = None
+        ended: Error | None = None
         while not self._lostTLSConnection:
             try:
                 received.append(self._tlsConnection.recv(_RECORD_BYTES))
             except WantReadError:  # once per read of the socket: keep it cheap
                 break
-            except Error:
-                ended = Failure()
+            except Error as problem:
+                # Its traceback would hold this frame, and so the whole connection,
+                # until the garbage collector comes by.
+                ended = problem.with_traceback(None)
                 break
         if received and not self._aborted:
             self.wrappedProtocol.dataReceived(
@@ -236,12 +238,12 @@ class StreamTLS(TLSMemoryBIOProtocol):
             self._end(ended)
         self._flushSendBIO()
 
-    def _end(self, ended: Failure) -> None:
-        if ended.check(ZeroReturnError):
+    def _end(self, ended: Error) -> None:
+        if isinstance(ended, ZeroReturnError):
             self._shutdownTLS()  # the peer's close_notify wants ours
             self._tlsShutdownFinished(None)
         else:
-            self._tlsShutdownFinished(ended)
+            self._tlsShutdownFinished(Failure(ended))
 
     def _write(self, data: bytes) -> None:
         if len(data) > _RECORD_BYTES and not self._lostTLSConnection:
