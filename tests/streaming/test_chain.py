@@ -1,0 +1,329 @@
+"""
+A whole line of streams on real sockets: the user's end, two proxies, the machine's end.
+
+Each leg is what it is between our programs: TLS, TLS, then a UNIX socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    MACHINE_DELETED,
+    Ending,
+    IStreamLocator,
+    Location,
+    TerminalSize,
+)
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.remotecommand import Limits, choose_protocol, serve
+from twisted_exec.streaming.remotecommand_client import LOST, ConsoleClient, connect
+from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending
+from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
+from twisted_exec.testing.flow import RecordingProducer
+
+from .places import PlacesTestCase, turn
+from .test_sessions import Records
+
+HEAD = UpgradeRequest(b"GET", b"/machines/vm/exec", b"localhost")
+
+
+@implementer(IStreamLocator)
+class Forward:
+    """The one place to go."""
+
+    def __init__(self, next_hop: IStreamClientEndpoint) -> None:
+        self.next_hop = next_hop
+
+    def locate(self, request: Request) -> Deferred[Location]:
+        session = forwarded_session_id(request) or request.subject.session
+        request.subject = replace(request.subject, session=session, user="ann", caller="before")
+        way = [("next", self.next_hop)]
+        return succeed(Location(request.subject, way, request.uri, b"next"))
+
+
+class Hop(Dispatcher):
+    """A proxy."""
+
+    def __init__(self, name: str, next_hop: IStreamClientEndpoint) -> None:
+        super().__init__()
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, name, reactor))
+        self.proxy = Proxy(
+            Forward(next_hop),
+            hop=name,
+            sessions=self.sessions,
+            clock=reactor,
+            caller_of=lambda request: succeed("before"),
+        )
+
+    async def dispatch(self, request: Request) -> None:
+        await self.proxy.handle(request)
+
+
+class Machine(Dispatcher):
+    """The machine's end: one attachment for each session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "runtime", reactor))
+        self.attachments: list[RecordingAttachment] = []
+        self.make: Any = RecordingAttachment
+        self.limits = Limits()
+
+    async def dispatch(self, request: Request) -> None:
+        if request.method == b"DELETE":
+            session, ending = parse_ending(request.args)
+            self.sessions.end(lambda one: one.session == session, ending)
+            respond_json(request, 200, {})
+            return
+        if b"nothing" in request.path:
+            raise NotFound("machines", "nothing")
+        choose_protocol(request)
+        session = forwarded_session_id(request) or "none"
+        record = self.sessions.open(replace(request.subject, session=session, user="ann"))
+        self.attachments.append(self.make())
+        serve(
+            request,
+            self.attachments[-1],
+            session=session,
+            user="ann",
+            clock=reactor,
+            limits=self.limits,
+            record=record,
+        )
+
+
+class ChainTests(PlacesTestCase):
+    """What a user may expect of the whole."""
+
+    timeout = 60
+
+    async def start(self) -> None:
+        self.machine = Machine()
+        last = await self.listen("unix", Site(self.machine, reactor))
+        self.second = Hop("poollet", last)
+        middle = await self.listen("tls", Site(self.second, reactor))
+        self.first = Hop("apiserver", middle)
+        self.entry = await self.listen("tls", Site(self.first, reactor))
+        self.user = RecordingUser()
+
+    async def open(self, user: RecordingUser | None = None) -> ConsoleClient:
+        client = await connect(
+            self.entry, HEAD, user or self.user, clock=reactor, timeout_seconds=10
+        )
+        return client
+
+    async def over(self, *endings: Ending) -> None:
+        """The session is over everywhere, on record once at every hop."""
+        await self.until(lambda: self.user.detached_with)
+        await self.until(
+            lambda: (
+                not (
+                    len(self.machine.sessions)
+                    or len(self.first.sessions)
+                    or len(self.second.sessions)
+                )
+            )
+        )
+        self.assertEqual(self.user.endings, list(endings))
+        ids = set()
+        for hop in (self.first, self.second, self.machine):
+            hop.records.check_pairs()
+            ids.add(hop.records.all[0]["session"])
+        self.assertEqual(len(ids), 1)
+
+    async def test_session(self) -> None:
+        """Typing, sizes, the input's end, the output's end, the status."""
+        await self.start()
+        self.machine.make = lambda: EchoAttachment(greeting=b"login: ")
+        client = await self.open()
+        client.resize(TerminalSize(80, 24))
+        client.write(b"root\n")
+        await self.until(lambda: self.user.received == b"login: root\n")
+        self.assertEqual(self.machine.attachments[0].sizes, [TerminalSize(80, 24)])
+        client.end_input()
+        await self.over(Ending(COMPLETED))
+        record = self.first.records.all[-1]
+        self.assertEqual((client.session, record["event"]), (record["session"], "end"))
+        self.assertEqual(self.machine.records.all[-1]["bytes_to_user"], 12)
+        self.assertEqual(self.machine.records.all[-1]["reason"], COMPLETED)
+
+    async def test_much(self) -> None:
+        """16 MiB each way at once, and not a byte missing at the end of it."""
+        await self.start()
+        self.machine.make = EchoAttachment
+        client = await self.open()
+        data = bytes(range(256)) * 4096
+        flow = RecordingProducer()
+        client.registerProducer(flow, True)
+        for _ in range(16):
+            client.write(data)
+            await self.until(lambda: not flow.paused)
+        client.end_input()
+        await self.over(Ending(COMPLETED))
+        received = hashlib.sha256(self.user.received).digest()
+        self.assertEqual(received, hashlib.sha256(data * 16).digest())
+
+    async def test_exit_code(self) -> None:
+        """The process's code comes all the way, behind the last of its output."""
+        await self.start()
+        await self.open()
+        attachment = self.machine.attachments[0]
+        attachment.transport.write(b"x" * 3_000_000)
+        attachment.transport.end(Ending(COMPLETED, exit_code=3))
+        await self.until(lambda: self.user.endings)
+        self.assertEqual(len(self.user.received), 3_000_000)
+        self.assertEqual(self.user.endings[0].exit_code, 3)
+        await self.over(*self.user.endings)
+
+    async def test_slow_user(self) -> None:
+        """A user who reads nothing stops the machine's writer; nothing is lost by it."""
+        await self.start()
+        client = await self.open()
+        client.pause_output()
+        transport = self.machine.attachments[0].transport
+        flow = RecordingProducer()
+        transport.registerProducer(flow, True)
+        written = 0
+        while not flow.paused:
+            transport.write(b"y" * 32768)
+            written += 32768
+            await turn()
+        for _ in range(200):
+            await turn()
+        self.assertTrue(flow.paused)
+        self.assertLess(written, 32 << 20)
+        self.assertEqual(self.user.received, b"")
+        client.resume_output()
+        await self.until(lambda: len(self.user.received) == written)
+        self.assertFalse(flow.paused)
+        client.leave()
+        await self.over()
+
+    async def test_paused_machine(self) -> None:
+        """A machine that takes no input stops the user's writer."""
+        await self.start()
+        client = await self.open()
+        attachment = self.machine.attachments[0]
+        attachment.transport.pause_input()
+        flow = RecordingProducer()
+        client.registerProducer(flow, True)
+        written = 0
+        while not flow.paused:
+            client.write(b"z" * 32768)
+            written += 32768
+            await turn()
+        attachment.transport.resume_input()
+        await self.until(lambda: len(attachment.received) == written)
+        client.leave()
+        await self.over()
+
+    async def test_user_leaves(self) -> None:
+        """A user who leaves is gone everywhere."""
+        await self.start()
+        client = await self.open()
+        client.leave()
+        await self.over()
+        self.assertEqual(self.machine.attachments[0].detached_with, ["client closed"])
+
+    async def test_user_vanishes(self) -> None:
+        """So is one whose connection is reset."""
+        await self.start()
+        client = await self.open()
+        client.abort()
+        await self.over()
+        self.assertEqual(len(self.machine.attachments[0].detached_with), 1)
+
+    async def test_machine_vanishes(self) -> None:
+        """A machine's end that dies without a status is a lost connection, not a success."""
+        await self.start()
+        await self.open()
+        self.machine.attachments[0].transport.write(b"almost")
+        await self.until(lambda: self.user.received)
+        self.machine.attachments[0].transport.cut()
+        await self.over()
+        self.assertEqual(self.user.received, b"almost")
+        self.assertEqual(self.user.detached_with, [LOST])
+
+    async def test_middle_vanishes(self) -> None:
+        """So is a proxy's death."""
+        await self.start()
+        await self.open()
+        for session in list(self.second.sessions._live):
+            session.cut()
+        await self.over()
+        self.assertEqual(self.user.detached_with, [LOST])
+
+    async def test_ended_in_the_middle(self) -> None:
+        """An ending of the first hop reaches the user as a status, through all hops."""
+        await self.start()
+        await self.open()
+        ending = Ending(MACHINE_DELETED, 'machine "vm" was deleted')
+        self.first.sessions.end(lambda one: one.user == "ann", ending)
+        await self.over(ending)
+        for hop in (self.first, self.second, self.machine):
+            self.assertEqual(hop.records.ends(), [(MACHINE_DELETED, None)])
+
+    async def test_refused(self) -> None:
+        """What the last hop says is what the user reads."""
+        await self.start()
+        head = replace(HEAD, path=b"/nothing")
+        with self.assertRaises(APIError) as caught:
+            await connect(self.entry, head, self.user, clock=reactor, timeout_seconds=10)
+        self.assertEqual(caught.exception.code, 404)
+        self.assertEqual(
+            caught.exception.message, 'machines.compute.ironcore.dev "nothing" not found'
+        )
+        self.assertEqual(self.first.records.ends()[0][1], 404)
+
+    async def test_many(self) -> None:
+        """200 sessions opened and closed in every way leave nothing open."""
+        await self.start()
+        self.machine.make = EchoAttachment
+        readers = None
+        for number in range(200):
+            user = RecordingUser()
+            client = await self.open(user)
+            client.write(b"hi")
+            await self.until(lambda user=user: user.received == b"hi")
+            how = number % 4
+            if how == 0:
+                client.end_input()
+            elif how == 1:
+                client.leave()
+            elif how == 2:
+                client.abort()
+            else:
+                self.machine.attachments[-1].transport.cut()
+            await self.until(lambda user=user: user.detached_with)
+            if number == 3:
+                await self.until(lambda: not len(self.first.sessions))
+                await self.until(lambda: not len(self.machine.sessions))
+                readers = len(reactor.getReaders())
+        await self.until(
+            lambda: (
+                not (
+                    len(self.machine.sessions)
+                    or len(self.first.sessions)
+                    or len(self.second.sessions)
+                )
+            )
+        )
+        await self.until(lambda: len(reactor.getReaders()) <= readers)
+        for hop in (self.first, self.second, self.machine):
+            hop.records.check_pairs()
+            self.assertEqual(len(hop.records.all), 400)
