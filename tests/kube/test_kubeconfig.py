@@ -214,7 +214,15 @@ class RefusalTests(KubeconfigTestCase):
 
     def test_server(self) -> None:
         """A server must be a URL."""
-        for server in ("api:6443", "ftp://a", "https://", "https://a:99999", "https://[::1"):
+        for server in (
+            "api:6443",
+            "https://a b",
+            "https://\u00e4",
+            "ftp://a",
+            "https://",
+            "https://a:99999",
+            "https://[::1",
+        ):
             self.assertIn("is not an https:// URL", self.with_cluster(f"server: '{server}'"))
         self.assertIn("no server is given", self.with_cluster(""))
         self.assertIn("must not hold a user", self.with_cluster("server: 'https://u:p@a'"))
@@ -223,6 +231,15 @@ class RefusalTests(KubeconfigTestCase):
         """A certificate without its key is refused, and the other way round."""
         self.assertIn("client-key is missing", self.with_user("client-certificate-data: QUJD"))
         self.assertIn("client-certificate is missing", self.with_user("client-key-data: QUJD"))
+
+    def test_unprintable(self) -> None:
+        """What no header and no path can hold is refused, without being shown."""
+        for user in ('token: "canary\\n"', 'tokenFile: "canary\\0"'):
+            told = self.with_user(user)
+            self.assertIn("holds a character that cannot be printed", told)
+            self.assertNotIn("canary", told)
+        with self.assertRaises(KubeConfigError):
+            load("/nonexistent\0")
 
     def test_missing_file(self) -> None:
         """A referenced file that is not there is found at once."""
@@ -332,7 +349,7 @@ JSON = st.recursive(
 class DamagedTests(KubeconfigTestCase):
     """Files that were damaged."""
 
-    @settings(max_examples=150, deadline=None, database=None)
+    @settings(max_examples=200, deadline=None, database=None)
     @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
     def test_any_part(self, path: tuple[Any, ...], new: Any) -> None:
         """Whatever stands in a part's place, the answer is a configuration or one line."""

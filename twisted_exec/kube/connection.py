@@ -34,7 +34,7 @@ def host_and_port(config: ClientConfig) -> tuple[str, int]:
 
 def host_header(config: ClientConfig) -> bytes:
     """The ``Host`` header (IPv6 addresses in brackets)."""
-    return config.url.netloc.encode("idna" if not config.url.netloc.isascii() else "ascii")
+    return config.url.netloc.encode("ascii")
 
 
 def endpoint(

@@ -120,6 +120,8 @@ def read_file(path: str) -> bytes:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise KubeConfigError(f"{path}: {error.strerror or error}") from None
+    except ValueError:
+        raise KubeConfigError(f"{path}: not a path") from None
     if len(content) > MAX_FILE_BYTES:
         raise KubeConfigError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
     return content
@@ -182,7 +184,11 @@ class _Entry:
         return value
 
     def text(self, key: str) -> str:
-        return self.get(key, str, "")
+        value = self.get(key, str, "")
+        # Also half a surrogate pair, which no path and no header can hold.
+        if not value.isprintable():
+            raise self.fail(f"{key} holds a character that cannot be printed")
+        return value
 
     def path(self, key: str) -> str:
         name = self.text(key)
@@ -190,7 +196,7 @@ class _Entry:
 
     def material(self, key: str) -> Material:
         """``KEY-data`` (base64) or the file ``KEY``, which must be readable now."""
-        encoded = self.text(f"{key}-data")
+        encoded = self.get(f"{key}-data", str, "")
         if encoded:
             try:
                 return Material(data=base64.b64decode("".join(encoded.split()), validate=True))
@@ -347,6 +353,7 @@ def check_server(server: str, fail: Callable[[str], Exception]) -> None:
     try:
         url = urlsplit(server)
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        usable = usable and server.isascii() and " " not in server
     except ValueError:
         usable = False
     if not usable:
