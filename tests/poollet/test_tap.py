@@ -108,9 +108,9 @@ class TapTests(SynchronousTestCase):
         for argument, told in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
-            ("--drain-seconds=soon", "type"),
+            ("--drain-seconds=soon", "from 0 to 3600"),
             ("--runtime-uid=nobody-of-this-name", "there is no user"),
-            ("--drain-seconds=-1", "between 0 and 3600"),
+            ("--drain-seconds=-1", "from 0 to 3600"),
             ("--requestheader-client-ca-file=/ca", "go together"),
             ("--requestheader-allowed-names=a", "go together"),
             ("--machine-runtime-ca-file=/ca", "go together"),

@@ -25,6 +25,16 @@ from twisted_exec.tls.errors import TLSConfigError
 PROGRAM = "exec-poollet"
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ValueError("give seconds, from 0 to 3600")
+    return seconds
+
+
 class Options(ProgramOptions):
     """Command line of the poollet."""
 
@@ -48,7 +58,7 @@ class Options(ProgramOptions):
         ["requestheader-client-ca-file", None, None, "The CA of proxies that forward users."],
         ["requestheader-allowed-names", None, "", "Names of such proxies, with commas."],
         ["runtime-ca-file", None, "", "The CA of runtimes whose exec URLs are https."],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", float],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", _seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
     ]
 
@@ -94,8 +104,6 @@ class Options(ProgramOptions):
             raise UsageError(
                 "--requestheader-client-ca-file and --requestheader-allowed-names go together"
             )
-        if not 0 <= self["drain-seconds"] <= 3600:
-            raise UsageError("--drain-seconds is not between 0 and 3600")
         for name in _FILES:
             if self[name]:
                 # A daemon's working directory is another one.
