@@ -1,0 +1,278 @@
+"""
+A whole API server for tests: TLS and sockets are real, the poollet is a stand-in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+
+from tests.apiserver.support import AuditList, machine
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.upgrade_client import (
+    Upgraded,
+    UpgradeRefused,
+    UpgradeRequest,
+    upgrade,
+)
+from twisted_exec.streaming.upgrade_server import take_over
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
+from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
+from twisted_exec.tls.server import ServerTLS
+
+reactor: Any = _reactor
+POOL = "pool-a"
+EXEC = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/exec"
+WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
+
+
+@lru_cache(maxsize=1)
+def pki() -> PKI:
+    """One PKI for all tests: keys cost time."""
+    made = create_pki(os.path.join(tempfile.mkdtemp(prefix="exec-tests-"), "pki"))
+    made.issue_apiserver(["127.0.0.1", "localhost"])
+    made.issue_poollet(POOL, ["127.0.0.1"])
+    made.issue_poollet("pool-b", ["127.0.0.1"])
+    made.issue_user("admin", ["system:masters"])
+    made.issue_user("jane", ["dev"])
+    return made
+
+
+def read(path: str) -> bytes:
+    """A file's content."""
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+class Line(Protocol):
+    """The machine's end: echoes."""
+
+    def __init__(self) -> None:
+        self.lost: Deferred[None] = Deferred()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.transport.write(data)  # type: ignore[union-attr]
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.callback(None)
+
+
+class Poollet(Dispatcher):
+    """
+    A poollet that lets everyone in.
+
+    :ivar headers: of each request, by lower-case name.
+    :ivar answer: what it answers instead of an upgrade, if anything.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
+        self.lines: list[Line] = []
+        self.answer: tuple[int, Object] | None = None
+        self.silent = False
+
+    async def dispatch(self, request: Request) -> None:
+        headers = {
+            name.decode().lower(): [value.decode() for value in values]
+            for name, values in request.requestHeaders.getAllRawHeaders()
+        }
+        self.requests.append((request.method.decode(), request.uri.decode(), headers))
+        if request.method == b"DELETE":
+            for line in self.lines:
+                line.transport.loseConnection()  # type: ignore[union-attr]
+            respond_json(request, 200, {"kind": "Status", "status": "Success"})
+        elif self.silent:
+            await Deferred()
+        elif self.answer is not None:
+            respond_json(request, *self.answer)
+        else:
+            line = Line()
+            self.lines.append(line)
+            take_over(
+                request,
+                line,
+                b"HTTP/1.1 101 Switching Protocols\r\n"
+                b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            )
+
+
+class UserEnd(Protocol):
+    """The user's end: keeps what comes."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost: Deferred[None] = Deferred()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.callback(None)
+
+
+class ChainTestCase(TestCase):
+    """An API server on a socket, a stand-in poollet, clients with certificates."""
+
+    timeout = 30
+    address_types: Sequence[str] = kinds.ADDRESS_TYPES
+    poollet_seconds = 5.0
+    pools_named = True
+    drain_seconds = 0.0
+    token_file = ""
+
+    async def setUp(self) -> None:
+        self.audit = AuditList()
+        self.storage = MemoryStorage()
+        self.server = APIServer(self.settings(), self.storage, self.audit, reactor)
+        self.server.startService()
+        self.addCleanup(self.stop)
+        await self.server.when_ready()
+        self.admin = self.client("admin")
+
+    def settings(self, **more: Any) -> Settings:
+        made = pki()
+        serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
+        told: dict[str, Any] = {
+            "listen": "tcp:0:interface=127.0.0.1",
+            "certificate": serving.certificate,
+            "key": serving.key,
+            "client_ca": made.client_ca,
+            "poollet_certificate": forwarding.certificate,
+            "poollet_key": forwarding.key,
+            "poollet_ca": made.serving_ca,
+            "token_file": self.token_file,
+            "address_types": self.address_types,
+            "poollet_seconds": self.poollet_seconds,
+            "pools_named": self.pools_named,
+            "drain_seconds": self.drain_seconds,
+        }
+        return Settings(**{**told, **more})
+
+    async def stop(self) -> None:
+        if self.server.running:
+            await self.server.stopService()
+
+    def kubeconfig(self, name: str) -> str:
+        """A kubeconfig of ``user-NAME`` or ``poollet-POOL-client``."""
+        pair = pki().pair(name)
+        path = self.mktemp()
+        contents = [read(each) for each in (pki().serving_ca, pair.certificate, pair.key)]
+        write_kubeconfig(
+            path,
+            server=self.server.url,
+            ca_pem=contents[0],
+            certificate_pem=contents[1],
+            key_pem=contents[2],
+            user=name,
+        )
+        return path
+
+    def client(self, user: str) -> KubeClient:
+        """A client in the name of a user."""
+        made = KubeClient(load(self.kubeconfig(f"user-{user}")), reactor)
+        self.addCleanup(made.close)
+        return made
+
+    async def poollet(self, pool: str = POOL, *, as_pool: str = "") -> tuple[Poollet, int]:
+        """A stand-in that listens with the certificate of a pool's poollet; its port."""
+        pair = pki().pair(f"poollet-{as_pool or pool}")
+        made = Poollet()
+        tls = ServerTLS(pair.certificate, pair.key, client_cas=[pki().forwarding_ca], clock=reactor)
+        endpoint = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", tls)
+        port: Any = await endpoint.listen(Site(made, reactor))
+        self.addCleanup(port.stopListening)
+        return made, port.getHost().port
+
+    async def make_pool(self, *addresses: tuple[str, str], port: int, name: str = POOL) -> Object:
+        """A pool that reports these addresses and port."""
+        body = {
+            "apiVersion": "compute.ironcore.dev/v1alpha1",
+            "kind": "MachinePool",
+            "metadata": {"name": name},
+        }
+        resource = kinds.MACHINEPOOLS.resource
+        await self.admin.create(resource, body)
+        status = {
+            "addresses": [{"type": kind, "address": address} for kind, address in addresses],
+            "daemonEndpoints": {"machinepoolletEndpoint": {"port": port}},
+        }
+        return await self.admin.patch(resource, name, {"status": status}, subresource="status")
+
+    async def make_machine(self, name: str = "vm", pool: str = POOL, **spec: Any) -> Object:
+        """A machine bound to a pool."""
+        return await self.admin.create(
+            kinds.MACHINES.resource, machine(name, pool, **spec), "default"
+        )
+
+    async def dial(
+        self,
+        name: str = "vm",
+        *,
+        user: str = "admin",
+        method: bytes = b"POST",
+        query: str = "",
+        headers: Sequence[tuple[bytes, bytes]] = WEBSOCKET,
+    ) -> Upgraded:
+        """
+        Ask for a console.
+
+        :param user: whose certificate to show; empty for none.
+
+        :raises UpgradeRefused: the answer was no upgrade.
+        """
+        pair = pki().pair(f"user-{user}")
+        shown = [read(each) for each in (pair.certificate, pair.key)] if user else [b"", b""]
+        tls = ClientTLS(
+            "127.0.0.1", ca_pem=read(pki().serving_ca), certificate_pem=shown[0], key_pem=shown[1]
+        )
+        port: int = self.server.address.port  # type: ignore[union-attr]
+        endpoint = client_endpoint(reactor, "127.0.0.1", port, tls)
+        told = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
+        head = UpgradeRequest(method, (EXEC.format(name) + query).encode(), b"127.0.0.1", told)
+        return await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
+
+    async def refused(self, code: int, name: str = "vm", **more: Any) -> str:
+        """The message of a refusal, which must be a Status with ``code``."""
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.dial(name, **more)
+        answer = caught.exception
+        self.assertEqual(answer.code, code, answer.body)
+        status = json.loads(answer.body)
+        self.assertEqual((status["kind"], status["code"]), ("Status", code))
+        return str(status["message"])
+
+    async def open(self, name: str = "vm", **more: Any) -> UserEnd:
+        """A console that is open."""
+        upgraded = await self.dial(name, **more)
+        end = UserEnd()
+        upgraded.hand_over(end)
+        self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
+        return end
+
+    async def until(self, condition: Any) -> None:
+        """Wait until a condition holds; the test's timeout bounds it."""
+        while not condition():
+            await deferLater(reactor, 0.01)
+
+    def ends(self) -> list[tuple[str, int | None]]:
+        """Reason and code of each audit end so far."""
+        return [(each["reason"], each.get("code")) for each in self.audit if each["event"] == "end"]

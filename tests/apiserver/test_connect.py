@@ -1,0 +1,378 @@
+"""
+Tests for consoles through the API server: :mod:`twisted_exec.apiserver.connect` and ``endings``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
+from twisted_exec.api import kinds
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.connect import forwarded_headers, usable_addresses
+from twisted_exec.apiserver.endings import Revocation
+from twisted_exec.auth.interfaces import User
+
+MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
+BINDINGS = kinds.ROLEBINDINGS.resource
+
+
+def binding(user: str, role: str) -> dict[str, Any]:
+    """A role binding."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{user}-{role}"},
+        "roleRef": {"kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": user}],
+    }
+
+
+class ConsoleTests(ChainTestCase):
+    """A console through the API server."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.pool, self.port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
+        self.made = await self.make_machine()
+
+    async def test_bytes(self) -> None:
+        """What the user types reaches the poollet, and what it answers the user."""
+        end = await self.open()
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")
+
+    async def test_what_the_poollet_sees(self) -> None:
+        """Its own path without the query, the user's identity, none of their credentials."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        forged = [(b"X-Remote-User", b"root"), (b"Authorization", b""), (b"Impersonate-User", b"x")]
+        query = "?insecureSkipTLSVerifyBackend=true"
+        await self.open(user="jane", query=query, headers=[*WEBSOCKET, *forged])
+        method, path, headers = self.pool.requests[0]
+        self.assertEqual(method, "POST")
+        self.assertEqual(path, "/apis/compute.ironcore.dev/namespaces/default/machines/vm/exec")
+        self.assertEqual(headers["x-remote-user"], ["jane"])
+        self.assertEqual(headers["x-remote-group"], ["dev", "system:authenticated"])
+        self.assertIn("x-remote-extra-authentication.kubernetes.io%2fcredential-id", headers)
+        for name in ("authorization", "impersonate-user"):
+            self.assertNotIn(name, headers)
+
+    async def test_audit(self) -> None:
+        """One start and one end, with who, what and how much."""
+        end = await self.open()
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await self.until(lambda: len(self.audit) == 2)
+        start, last = self.audit
+        self.assertEqual((start["event"], last["event"]), ("start", "end"))
+        self.assertEqual(start["session"], self.pool.requests[0][2]["audit-id"][0])
+        for key, value in {
+            "hop": "apiserver",
+            "user": "admin",
+            "namespace": "default",
+            "machine": "vm",
+            "uid": self.made["metadata"]["uid"],
+            "pool": POOL,
+        }.items():
+            self.assertEqual(last[key], value)
+        self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 5))
+
+    async def test_create_whatever_the_method(self) -> None:
+        """Opening a console needs ``create``; ``get`` alone opens none, GET or POST."""
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "reader"},
+            "rules": [{"verbs": ["get", "list", "watch"], "apiGroups": ["*"], "resources": ["*"]}],
+        }
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.create(BINDINGS, binding("jane", "reader"), "default")
+        for method in (b"GET", b"POST"):
+            told = await self.refused(403, user="jane", method=method)
+            self.assertIn('cannot create resource "machines/exec"', told)
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        for method in (b"GET", b"POST"):
+            await self.open(user="jane", method=method)
+        self.assertEqual([code for _, code in self.ends()], [403, 403])
+
+    async def test_bad_requests(self) -> None:
+        """Dry runs and requests without an upgrade are 400."""
+        self.assertIn("dryRun", await self.refused(400, query="?dryRun=All"))
+        self.assertEqual(await self.refused(400, headers=[]), "Upgrade request required")
+        h2c = [(b"Connection", b"Upgrade"), (b"Upgrade", b"h2c")]
+        self.assertIn("cannot upgrade to 'h2c'", await self.refused(400, headers=h2c))
+        await self.refused(405, method=b"PUT")
+
+    async def test_missing(self) -> None:
+        """A machine or a pool that is not there, a machine without a pool."""
+        self.assertEqual(
+            await self.refused(404, "nobody"), 'machines.compute.ironcore.dev "nobody" not found'
+        )
+        await self.make_machine("free", "")
+        self.assertEqual(
+            await self.refused(400, "free"), "machine free has no machine pool assigned"
+        )
+        await self.make_machine("lost", "pool-z")
+        self.assertEqual(
+            await self.refused(404, "lost"),
+            'machinepools.compute.ironcore.dev "pool-z" not found: it was assigned to machine lost',
+        )
+
+    async def test_not_running(self) -> None:
+        """A machine that is off, or going, has no console."""
+        await self.make_machine("off", power="Off")
+        self.assertIn("is powered off", await self.refused(409, "off"))
+        held = {"metadata": {"finalizers": ["x/y"]}}
+        await self.admin.patch(MACHINES, "vm", held, "default")
+        await self.admin.delete(MACHINES, "vm", "default")
+        self.assertIn("is being deleted", await self.refused(409))
+
+    async def test_refused_by_the_poollet(self) -> None:
+        """What the poollet refuses is passed on."""
+        status = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
+        self.pool.answer = 429, status
+        self.assertEqual(await self.refused(429), "full")
+        self.assertEqual(self.ends(), [("full", 429)])
+        self.pool.answer = 200, {}
+        self.assertIn("status code 200", await self.refused(502))
+
+    async def test_no_address(self) -> None:
+        """A pool without a usable address is 503, and what is known is told."""
+        body = {"status": {"addresses": [{"type": "InternalIP", "address": ""}]}}
+        await self.admin.patch(POOLS, POOL, body, subresource="status")
+        self.assertIn("known addresses: InternalIP=", await self.refused(503))
+        await self.admin.patch(POOLS, POOL, {"status": None}, subresource="status")
+        told = await self.refused(503)
+        self.assertIn(f'machine pool "{POOL}" has no usable address', told)
+        self.assertIn("known addresses: none", told)
+
+    async def test_deleted_machine(self) -> None:
+        """Deleting a machine ends its sessions with the reason, told beside the stream."""
+        end = await self.open()
+        await self.admin.delete(MACHINES, "vm", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+        method, path, _ = self.pool.requests[-1]
+        self.assertEqual(method, "DELETE")
+        self.assertIn("reason=MachineDeleted&message=machine+%22vm%22+was+deleted", path)
+
+    async def test_dying_machine(self) -> None:
+        """A deletion that waits for finalizers ends them as well."""
+        held = {"metadata": {"finalizers": ["x/y"]}}
+        await self.admin.patch(MACHINES, "vm", held, "default")
+        end = await self.open()
+        await self.admin.delete(MACHINES, "vm", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+
+    async def test_powered_off(self) -> None:
+        """Power off ends its sessions, and nobody else's."""
+        await self.make_machine("other")
+        end, other = await self.open(), await self.open("other")
+        self.pool.lines.pop()
+        await self.admin.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("PoweredOff", None)])
+        other.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: other.received == b"still here")
+
+    async def test_deleted_pool(self) -> None:
+        """Deleting a pool ends the sessions of all its machines."""
+        end = await self.open()
+        await self.admin.delete(POOLS, POOL)
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("PoolDeleted", None)])
+
+    async def test_withdrawn(self) -> None:
+        """Taking the role away ends the session soon, with the reason."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        end, other = await self.open(user="jane"), await self.open()
+        self.pool.lines.pop()
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+        other.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: other.received == b"still here")
+
+    async def test_shutting_down(self) -> None:
+        """A server that stops ends its sessions and says why."""
+        end = await self.open()
+        await self.server.stopService()
+        await end.lost
+        self.assertEqual(self.ends(), [("ShuttingDown", None)])
+        self.assertIn("reason=ShuttingDown", self.pool.requests[-1][1])
+
+
+class AddressTests(ChainTestCase):
+    """Which address is tried."""
+
+    address_types = ("Hostname", "InternalIP", "ExternalIP")
+    poollet_seconds = 1.0
+
+    async def test_next_address(self) -> None:
+        """An address that does not answer is passed over for the next."""
+        _, port = await self.poollet()
+        # 127.0.0.2 and this name answer nobody; the poollet is at 127.0.0.1.
+        await self.make_pool(
+            ("ExternalIP", "127.0.0.1"),
+            ("InternalIP", "127.0.0.2"),
+            ("Hostname", "bad name"),
+            port=port,
+        )
+        await self.make_machine()
+        await self.open()
+
+    async def test_down(self) -> None:
+        """When no address answers it is 502, and each is told."""
+        made, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.2"), ("ExternalIP", "127.0.0.3"), port=port)
+        await self.make_machine()
+        told = await self.refused(502)
+        self.assertIn(f"cannot connect to 127.0.0.2:{port}", told)
+        self.assertIn(f"127.0.0.3:{port}", told)
+        self.assertEqual(made.requests, [])
+
+    async def test_not_preferred(self) -> None:
+        """Addresses of other types are not tried."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalDNS", "localhost"), port=port)
+        await self.make_machine()
+        self.assertIn("known addresses: InternalDNS=localhost", await self.refused(503))
+
+    async def test_slow(self) -> None:
+        """A poollet that says nothing is 504."""
+        made, port = await self.poollet()
+        made.silent = True
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        self.assertIn(f"127.0.0.1:{port}", await self.refused(504))
+
+    async def test_another_pools_poollet(self) -> None:
+        """A poollet whose certificate names another pool is not believed."""
+        made, port = await self.poollet(as_pool="pool-b")
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        self.assertIn("the certificate is not that of the pool", await self.refused(502))
+        self.assertEqual(made.requests, [])
+
+    async def test_default_port(self) -> None:
+        """A pool that reports no port is dialled at the dialect's."""
+        await self.make_pool(("InternalIP", "127.0.0.2"), port=-1)
+        await self.make_machine()
+        self.assertIn("127.0.0.2:20250", await self.refused(502))
+
+
+class ForeignPoolletTests(ChainTestCase):
+    """Poollets of foreign make."""
+
+    pools_named = False
+
+    async def test_address_suffices(self) -> None:
+        """A certificate for the address is enough when asked for."""
+        _, port = await self.poollet(as_pool="pool-b")
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.open()
+
+
+class TokenTests(ChainTestCase):
+    """Sessions opened with a token."""
+
+    async def setUp(self) -> None:
+        self.token_file = self.mktemp()
+        self.write("secret,jane,1,dev\n")
+        await super().setUp()
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        self.token = (b"Authorization", b"Bearer secret")
+
+    def write(self, lines: str) -> None:
+        with open(self.token_file, "w") as stream:
+            stream.write(lines)
+
+    async def recheck(self) -> None:
+        """What happens every few seconds."""
+        for part in self.server._parts.followers:
+            if isinstance(part, Revocation):
+                await part.recheck()
+
+    async def test_good(self) -> None:
+        """A token that is still good keeps its session."""
+        end = await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.assertEqual(self.audit[-1]["user"], "jane")
+        await self.recheck()
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+
+    async def test_taken_away(self) -> None:
+        """A token that is no more ends its session at the next look."""
+        end = await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.write("other,jane,1,dev\n")
+        while not self.ends():
+            await self.recheck()  # the file is looked at once a second
+            await deferLater(reactor, 0.05)
+        await end.lost
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_now_anothers(self) -> None:
+        """A token that came to someone else does not keep the session of the first."""
+        await self.open(user="", headers=[*WEBSOCKET, self.token])
+        self.write("secret,admin,1,system:masters\n")
+        while not self.ends():
+            await self.recheck()
+            await deferLater(reactor, 0.05)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_unauthenticated(self) -> None:
+        """Who is nobody is refused, on record."""
+        self.assertEqual(await self.refused(401, user=""), "Unauthorized")
+        wrong = (b"Authorization", b"Bearer wrong")
+        await self.refused(401, user="", headers=[*WEBSOCKET, wrong])
+        self.assertEqual(self.ends(), [("Unauthorized", 401)] * 2)
+        self.assertEqual(self.audit[0]["machine"], "vm")
+
+
+class PieceTests(SynchronousTestCase):
+    """The pure parts."""
+
+    def test_addresses(self) -> None:
+        """In the order of the types, each once."""
+        addresses = [
+            ("ExternalIP", "3"),
+            ("InternalIP", "1"),
+            ("InternalIP", "2"),
+            ("Hostname", "1"),
+        ]
+        pool = {"status": {"addresses": [{"type": kind, "address": it} for kind, it in addresses]}}
+        types = ("InternalIP", "Hostname", "ExternalIP")
+        self.assertEqual(usable_addresses(pool, types), ["1", "2", "3"])
+        self.assertEqual(usable_addresses({}, types), [])
+
+    def test_headers(self) -> None:
+        """Identity as UTF-8; what would break a header is refused."""
+        user = User("jäne", ("a b",), "u", {"Ex/tra": ("1", "2")})
+        self.assertEqual(
+            forwarded_headers(user),
+            [
+                (b"X-Remote-User", "jäne".encode()),
+                (b"X-Remote-Group", b"a b"),
+                (b"X-Remote-Uid", b"u"),
+                (b"X-Remote-Extra-ex%2Ftra", b"1"),
+                (b"X-Remote-Extra-ex%2Ftra", b"2"),
+            ],
+        )
+        for name in ("a\r\nX-Remote-User: root", "a\x00", " a", "\ud800"):
+            with self.assertRaises(Forbidden):
+                forwarded_headers(User(name))

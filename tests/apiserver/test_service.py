@@ -1,0 +1,189 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.service`: a server on a socket.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.application.service import MultiService
+from twisted.internet.error import CannotListenError
+from zope.interface.verify import verifyObject
+
+from tests.apiserver.chain import ChainTestCase, reactor
+from tests.apiserver.support import AuditList, machine
+from tests.contracts.kube_client import KubeClientContract
+from twisted_exec.api import kinds
+from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.tls.errors import TLSConfigError
+
+MACHINES = kinds.MACHINES.resource
+
+
+class ServiceTests(ChainTestCase):
+    """A server that runs."""
+
+    async def test_door(self) -> None:
+        """It is an :class:`IAPIServer` that says where it is."""
+        self.assertTrue(verifyObject(IAPIServer, self.server))
+        port = self.server.address.port  # type: ignore[union-attr]
+        self.assertEqual(self.server.url, f"https://127.0.0.1:{port}")
+        await self.server.when_ready()
+
+    async def test_stopped(self) -> None:
+        """A stopped server is nowhere."""
+        await self.server.stopService()
+        self.assertIsNone(self.server.address)
+        self.assertEqual(self.server.url, "")
+
+    async def test_certificate_is_the_user(self) -> None:
+        """A certificate's common name is the user, its organizations the groups."""
+        told = await self.client("jane").create(kinds.SELFSUBJECTREVIEWS.resource, {})
+        info = told["status"]["userInfo"]
+        self.assertEqual(
+            (info["username"], info["groups"]), ("jane", ["dev", "system:authenticated"])
+        )
+
+
+class ClientContractTests(KubeClientContract, ChainTestCase):
+    """Our client keeps its promises against our server."""
+
+    async def setUp(self) -> None:
+        await ChainTestCase.setUp(self)
+        await KubeClientContract.setUp(self)
+
+    async def make_client(self) -> IKubeClient:
+        return self.admin
+
+
+class StartTests(ChainTestCase):
+    """What can go wrong at the start is one clear line, and nothing stays open."""
+
+    async def setUp(self) -> None:
+        self.servers: list[APIServer] = []
+
+    async def stop(self) -> None:
+        for server in self.servers:
+            await server.stopService()
+
+    def make(self, storage: Any = None, audit: Any = None, **settings: Any) -> APIServer:
+        server = APIServer(
+            self.settings(**settings), storage or MemoryStorage(), audit or AuditList(), reactor
+        )
+        self.servers.append(server)
+        if len(self.servers) == 1:
+            self.addCleanup(self.stop)
+        return server
+
+    async def failure(self, error: type[Exception], server: APIServer) -> str:
+        waiting = server.when_ready()
+        server.startService()
+        with self.assertRaises(error) as caught:
+            await waiting
+        line = str(caught.exception)
+        self.assertNotIn("\n", line)
+        return line
+
+    async def test_files(self) -> None:
+        """A file that is missing is named, whichever it is."""
+        for name in (
+            "certificate",
+            "key",
+            "client_ca",
+            "poollet_certificate",
+            "poollet_key",
+            "poollet_ca",
+            "token_file",
+        ):
+            told = await self.failure(TLSConfigError, self.make(**{name: f"/nonexistent/{name}"}))
+            self.assertIn(f"/nonexistent/{name}", told)
+
+    async def test_port_in_use(self) -> None:
+        """A port that another server has is named."""
+        first = self.make()
+        first.startService()
+        await first.when_ready()
+        port = first.address.port  # type: ignore[union-attr]
+        told = await self.failure(
+            CannotListenError, self.make(listen=f"tcp:{port}:interface=127.0.0.1")
+        )
+        self.assertIn(str(port), told)
+
+    async def test_bad_address(self) -> None:
+        """A listening address that is none is named."""
+        told = await self.failure(TLSConfigError, self.make(listen="carrier-pigeon:1"))
+        self.assertIn("carrier-pigeon:1", told)
+
+    async def test_store_in_use(self) -> None:
+        """Two servers never share a store."""
+        path = self.mktemp()
+        first = self.make(SQLiteStorage(path, reactor))
+        first.startService()
+        await first.when_ready()
+        told = await self.failure(StorageError, self.make(SQLiteStorage(path, reactor)))
+        self.assertIn("in use by another server", told)
+
+    async def test_audit_file(self) -> None:
+        """An audit file that cannot be written is named before anyone is let in."""
+        audit = JSONLinesAudit("/nonexistent/audit.log")
+        self.assertIn(
+            "/nonexistent/audit.log", await self.failure(AuditUnavailable, self.make(audit=audit))
+        )
+
+    async def test_nobody_waits(self) -> None:
+        """A failure that nobody waits for is logged."""
+        self.make(certificate="/nonexistent/x").startService()
+        self.assertEqual(len(self.flushLoggedErrors(TLSConfigError)), 1)
+
+    async def test_objects_stay(self) -> None:
+        """A restart finds what was there before."""
+        path = self.mktemp()
+        first = self.make(SQLiteStorage(path, reactor))
+        first.startService()
+        await first.when_ready()
+        self.server = first
+        made = await self.client("admin").create(MACHINES, machine("vm"), "default")
+        await first.stopService()
+        second = self.make(SQLiteStorage(path, reactor))
+        second.startService()
+        await second.when_ready()
+        self.server = second
+        self.assertEqual(await self.client("admin").get(MACHINES, "vm", "default"), made)
+
+    async def test_in_an_application(self) -> None:
+        """It lives in any service collection, and opens nothing before that starts."""
+        path = self.mktemp()
+        application = MultiService()
+        server = APIServer(self.settings(), SQLiteStorage(path, reactor), AuditList(), reactor)
+        server.setServiceParent(application)
+        self.assertFalse(os.path.exists(path))
+        application.startService()
+        await server.when_ready()
+        self.assertTrue(os.path.exists(path))
+        await application.stopService()  # type: ignore[no-untyped-call]
+
+
+class DrainTests(ChainTestCase):
+    """A server that stops while consoles are open."""
+
+    drain_seconds = 20.0
+
+    async def test_last_one_leaves(self) -> None:
+        """Sessions may go on for the drain time; when none is left, nothing waits."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        end = await self.open()
+        stopping = self.server.stopService()
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await stopping
+        self.assertNotIn("ShuttingDown", [reason for reason, _ in self.ends()])

@@ -1,0 +1,147 @@
+"""
+Tests for :mod:`twisted_exec.apiserver.tap`, and for the program as a process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.apiserver.chain import pki
+from twisted_exec.apiserver.tap import Options, makeService
+
+NEEDED = {
+    "tls-cert-file": "a",
+    "tls-private-key-file": "b",
+    "client-ca-file": "c",
+    "machinepoollet-client-certificate": "d",
+    "machinepoollet-client-key": "e",
+    "machinepoollet-certificate-authority": "f",
+    "storage": "sqlite:g",
+}
+
+
+def arguments(**more: str) -> list[str]:
+    """A command line with all that is needed; an empty value leaves it out."""
+    told = {**NEEDED, **{key.replace("_", "-"): value for key, value in more.items()}}
+    return [word for key, value in told.items() if value for word in (f"--{key}", value)]
+
+
+class OptionsTests(SynchronousTestCase):
+    """Tests for :class:`Options`."""
+
+    def refused(self, words: list[str]) -> str:
+        with self.assertRaises(SystemExit) as caught:
+            Options().parseOptions(words)
+        return str(caught.exception.code)
+
+    def test_needed(self) -> None:
+        """Each option that is needed is named when it is missing."""
+        for name in NEEDED:
+            told = self.refused(arguments(**{name: ""}))
+            self.assertTrue(told.startswith(f"exec-apiserver: --{name} is missing: "), told)
+
+    def test_bad_values(self) -> None:
+        """Values that make no sense are told with what would."""
+        for name, value, told in [
+            ("storage", "etcd:x", "give sqlite:PATH"),
+            ("storage", "sqlite:", "give sqlite:PATH"),
+            ("preferred-address-types", "Hostname,Carrier", "'Carrier' is none of Hostname"),
+            ("machinepoollet-timeout", "soon", "give seconds"),
+            ("drain-seconds", "-1", "give seconds"),
+        ]:
+            self.assertIn(told, self.refused(arguments(**{name: value})))
+
+    def test_defaults(self) -> None:
+        """What nobody says."""
+        options = Options()
+        options.parseOptions(arguments())
+        self.assertEqual(options["drain-seconds"], 5.0)
+        self.assertEqual(options["preferred-address-types"][0], "Hostname")
+
+    def test_nothing_is_opened(self) -> None:
+        """Making the service opens nothing."""
+        options = Options()
+        options.parseOptions(
+            arguments(storage="sqlite:/nonexistent/x", preferred_address_types="InternalIP")
+        )
+        self.assertFalse(makeService(options).running)
+
+
+_TWISTD = "from twisted.scripts.twistd import run; run()"
+
+
+class ProgramTests(SynchronousTestCase):
+    """``twistd exec-apiserver`` that cannot start: one line, exit code 1, no traceback."""
+
+    def run_program(self, words: list[str]) -> tuple[int, str]:
+        root = str(Path(__file__).parents[2])
+        done = subprocess.run(
+            [sys.executable, "-c", _TWISTD, "-n", "--pidfile=", "exec-apiserver", *words],
+            capture_output=True,
+            timeout=60,
+            check=False,
+            cwd=self.mktemp_directory(),
+            env={**os.environ, "PYTHONPATH": root},
+        )
+        told = (done.stdout + done.stderr).decode()
+        self.assertNotIn("Traceback", told)
+        return done.returncode, told
+
+    def mktemp_directory(self) -> str:
+        path = self.mktemp()
+        os.makedirs(path)
+        return path
+
+    def good(self, **more: str) -> list[str]:
+        made = pki()
+        serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
+        return arguments(
+            **{
+                "tls_cert_file": serving.certificate,
+                "tls_private_key_file": serving.key,
+                "client_ca_file": made.client_ca,
+                "machinepoollet_client_certificate": forwarding.certificate,
+                "machinepoollet_client_key": forwarding.key,
+                "machinepoollet_certificate_authority": made.serving_ca,
+                "storage": "memory",
+                "listen": "tcp:0:interface=127.0.0.1",
+                **more,
+            }
+        )
+
+    def test_options(self) -> None:
+        """A missing option is one line on standard error."""
+        code, told = self.run_program([])
+        self.assertEqual(code, 1)
+        self.assertEqual(len(told.splitlines()), 1, told)
+
+    def test_missing_certificate(self) -> None:
+        """A certificate that is not there is named."""
+        code, told = self.run_program(self.good(tls_cert_file="/nonexistent/tls.crt"))
+        self.assertEqual(code, 1)
+        self.assertIn("/nonexistent/tls.crt", told)
+
+    def test_port_in_use(self) -> None:
+        """A port in use is named."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            code, told = self.run_program(self.good(listen=f"tcp:{port}:interface=127.0.0.1"))
+        self.assertEqual(code, 1)
+        self.assertIn(str(port), told)
+
+    def test_not_a_store(self) -> None:
+        """A file that is no store is named and left alone."""
+        path = os.path.abspath(self.mktemp())
+        Path(path).write_bytes(b"my notes")
+        code, told = self.run_program(self.good(storage=f"sqlite:{path}"))
+        self.assertEqual(code, 1)
+        self.assertIn(path, told)
+        self.assertEqual(Path(path).read_bytes(), b"my notes")
