@@ -15,22 +15,28 @@ from zope.interface import implementer
 from twisted_exec.streaming.interfaces import IConsole, TerminalSize
 
 
-class LineTransport(StringTransport):
-    """
-    The open line, from the session's side.
+class _Line(StringTransport):
+    """The open line: what is written is typed, and what is said while paused waits."""
 
-    :ivar paused: the session reads nothing for now.
-    """
+    def __init__(self, console: FakeConsole) -> None:
+        super().__init__()
+        self._console = console
 
-    @property
-    def paused(self) -> bool:
-        return bool(self.producerState == "paused")
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if self._console.echo:
+            self._console.says(data)
 
-    def take(self) -> bytes:
-        """What was typed into the line since the last time."""
-        data: bytes = self.value()
-        self.clear()
-        return data
+    def resumeProducing(self) -> None:
+        super().resumeProducing()
+        self._console.deliver()
+
+    def loseConnection(self) -> None:
+        super().loseConnection()
+        self._console.ends()
+
+    def abortConnection(self) -> None:
+        self.loseConnection()
 
 
 @implementer(IConsole)
@@ -39,40 +45,70 @@ class FakeConsole:
     A line whose other end is the test.
 
     :param paced: as :class:`~twisted_exec.streaming.interfaces.IConsole` has it.
+    :param echo: whatever is typed is printed.
     :ivar opened: how often it was connected to.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
-    :ivar transport: the open line's, ``None`` while nobody has it open.
-    :ivar sizes: what the line was told.
+    :ivar sizes: what the line was told, open or not.
     """
 
-    def __init__(self, paced: bool = True) -> None:
-        self.paced = paced
+    def __init__(self, paced: bool = True, echo: bool = False) -> None:
+        self.paced, self.echo = paced, echo
         self.opened = 0
         self.refusal: Exception | None = None
-        self.transport: LineTransport | None = None
-        self.protocol: IProtocol | None = None
         self.sizes: list[TerminalSize] = []
+        self._line: _Line | None = None
+        self._protocol: IProtocol | None = None
+        self._unread = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody is connected."""
+        return self._protocol is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whoever is connected reads nothing for now."""
+        return self._line is not None and self._line.producerState == "paused"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open the line."""
         if self.refusal is not None:
-            return fail(Failure(self.refusal))
+            refusal, self.refusal = self.refusal, None
+            return fail(Failure(refusal))
         self.opened += 1
         protocol = protocolFactory.buildProtocol(UNIXAddress("fake"))
         assert protocol is not None
-        self.protocol, self.transport = protocol, LineTransport()
-        protocol.makeConnection(self.transport)
+        self._protocol, self._line, self._unread = protocol, _Line(self), b""
+        protocol.makeConnection(self._line)
         return succeed(protocol)
 
     def window_changed(self, size: TerminalSize) -> None:
+        """Remember the size."""
         self.sizes.append(size)
 
+    def typed(self) -> bytes:
+        """What was typed into the line since the last time."""
+        if self._line is None:
+            return b""
+        data: bytes = self._line.value()
+        self._line.clear()
+        return data
+
     def says(self, data: bytes) -> None:
-        """The machine prints."""
-        assert self.protocol is not None
-        self.protocol.dataReceived(data)
+        """The machine prints; nobody hears it while the line is closed."""
+        if self.is_open:
+            self._unread += data
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hand over what was printed, unless the line is paused."""
+        if self._protocol is not None and self._unread and not self.is_paused:
+            unread, self._unread = self._unread, b""
+            self._protocol.dataReceived(unread)
 
     def ends(self, reason: Exception | None = None) -> None:
-        """The line is lost, or its process ends."""
-        assert self.protocol is not None
-        protocol, self.protocol, self.transport = self.protocol, None, None
-        protocol.connectionLost(Failure(reason or ConnectionDone()))
+        """The line is lost, or its process ends; once."""
+        protocol, self._protocol = self._protocol, None
+        self._line = None
+        if protocol is not None:
+            protocol.connectionLost(Failure(reason or ConnectionDone()))

@@ -1,0 +1,75 @@
+"""The fake console keeps what every console promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ProcessDone
+from twisted.internet.protocol import Factory
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.contracts.console import ConsoleContract, Line
+from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.testing.console import FakeConsole
+
+
+class ContractTests(ConsoleContract, TestCase):
+    """Tests for :class:`FakeConsole` as a console."""
+
+    provoke = b"hello"
+    answer = b"hello"
+
+    def make_console(self) -> FakeConsole:
+        return FakeConsole(echo=True)
+
+    async def clean(self, console: FakeConsole) -> None:
+        console.ends()
+
+
+class FakeConsoleTests(SynchronousTestCase):
+    """Tests for :class:`FakeConsole` as a double."""
+
+    def setUp(self) -> None:
+        self.console = FakeConsole(paced=False)
+
+    def open(self) -> Any:
+        return self.successResultOf(self.console.connect(Factory.forProtocol(Line)))
+
+    def test_typed(self) -> None:
+        """The test reads what was typed, each byte once."""
+        self.assertEqual(self.console.typed(), b"")
+        line = self.open()
+        line.transport.write(b"ab")
+        self.assertEqual((self.console.typed(), self.console.typed()), (b"ab", b""))
+        self.assertEqual(line.got, b"")
+
+    def test_says(self) -> None:
+        """What it says is heard while the line is open."""
+        self.console.says(b"boot")
+        line = self.open()
+        self.console.says(b"login: ")
+        self.assertEqual(line.got, b"login: ")
+        self.assertEqual((self.console.opened, self.console.paced), (1, False))
+
+    def test_refusal(self) -> None:
+        """It may refuse once."""
+        self.console.refusal = OSError("no line")
+        self.failureResultOf(self.console.connect(Factory.forProtocol(Line)), OSError)
+        self.open()
+
+    def test_ends(self) -> None:
+        """It ends once, and says how."""
+        line = self.open()
+        self.assertTrue(self.console.is_open)
+        self.console.ends(ProcessDone(None))
+        self.console.ends()
+        self.assertFalse(self.console.is_open)
+        self.assertEqual([type(reason) for reason in line.lost], [ProcessDone])
+        self.console.window_changed(TerminalSize(80, 24))
+        self.assertEqual(self.console.sizes, [TerminalSize(80, 24)])
+
+    def test_abort(self) -> None:
+        """A session may abort the line."""
+        line = self.open()
+        line.transport.abortConnection()
+        self.assertEqual(len(line.lost), 1)
