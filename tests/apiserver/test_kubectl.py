@@ -1,0 +1,242 @@
+"""
+The real kubectl against a real API server.
+
+Every kubectl beside the one on the ``PATH`` takes part (``kubectl.1.27`` ...),
+the oldest, the newest and one between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from tests.apiserver.chain import ChainTestCase, reactor
+from tests.apiserver.support import machine
+from twisted_exec.api import kinds
+
+CLASS = {
+    "apiVersion": "compute.ironcore.dev/v1alpha1",
+    "kind": "MachineClass",
+    "metadata": {"name": "small"},
+    "capabilities": {"cpu": "1", "memory": "1Gi"},
+}
+
+
+def kubectls() -> list[str]:
+    """Paths of the oldest kubectl, one between, and the newest."""
+    found = shutil.which("kubectl")
+    if found is None:
+        raise AssertionError("kubectl is not installed")
+    home = Path(os.path.realpath(found)).parent
+    versions = {
+        tuple(map(int, match.groups())): str(path)
+        for path in home.glob("kubectl.*")
+        if (match := re.fullmatch(r"kubectl\.(\d+)\.(\d+)", path.name))
+    }
+    several = [versions[key] for key in sorted(versions)] or [found]
+    return sorted({several[0], several[len(several) // 2], several[-1]})
+
+
+class _Run(ProcessProtocol):
+    """One kubectl."""
+
+    def __init__(self, stdin: bytes) -> None:
+        self.stdin, self.out, self.err = stdin, b"", b""
+        self.ended: Deferred[int] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.transport.write(self.stdin)  # type: ignore[union-attr]
+        self.transport.closeStdin()  # type: ignore[union-attr]
+
+    def outReceived(self, data: bytes) -> None:
+        self.out += data
+
+    def errReceived(self, data: bytes) -> None:
+        self.err += data
+
+    def processEnded(self, reason: Failure) -> None:
+        self.ended.callback(reason.value.exitCode or 0)  # type: ignore[union-attr]
+
+
+class KubectlTests(ChainTestCase):
+    """What people do first."""
+
+    timeout = 120
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.config = self.kubeconfig("user-admin")
+
+    def start(self, *words: str, stdin: Any = None, config: str = "") -> _Run:
+        """Run the kubectl under test."""
+        run = _Run(b"" if stdin is None else json.dumps(stdin).encode())
+        home = self.mktemp()
+        os.makedirs(home)
+        environment = {
+            "HOME": os.path.abspath(home),
+            "PATH": os.environ["PATH"],  # kubectl diff runs diff
+            "KUBECONFIG": os.path.abspath(config or self.config),
+        }
+        reactor.spawnProcess(run, self.kubectl, [self.kubectl, *words], env=environment)
+        return run
+
+    async def run_kubectl(self, *words: str, code: int = 0, **more: Any) -> str:
+        """What it prints; it must exit with ``code``."""
+        run = self.start(*words, **more)
+        ended = await run.ended
+        self.assertEqual(ended, code, (self.kubectl, words, run.out, run.err))
+        return (run.out + run.err).decode()
+
+    async def each(self, story: Any) -> None:
+        """Tell a story once per kubectl."""
+        for number, self.kubectl in enumerate(kubectls()):
+            await story(f"vm-{number}")
+
+    async def test_look_around(self) -> None:
+        """What there is, who one is, what one may."""
+
+        async def story(_: str) -> None:
+            told = await self.run_kubectl("api-resources")
+            self.assertRegex(told, r"machines +compute.ironcore.dev/v1alpha1 +true +Machine")
+            self.assertIn("Username", await self.run_kubectl("auth", "whoami"))
+            self.assertEqual(
+                await self.run_kubectl("auth", "can-i", "create", "machines/exec"), "yes\n"
+            )
+            self.assertIn("*.*", await self.run_kubectl("auth", "can-i", "--list"))
+            self.assertIn("Server Version", await self.run_kubectl("version"))
+            told = await self.run_kubectl("explain", "machine.spec.power")
+            self.assertIn("Whether the machine runs.", told)
+            self.assertRegex(await self.run_kubectl("get", "ns"), r"default +Active +\d+s")
+
+        await self.each(story)
+
+    async def test_objects(self) -> None:
+        """Create, apply, patch, label, wait, delete."""
+        await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)
+
+        async def story(name: str) -> None:
+            body = machine(name)
+            dry = await self.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=body)
+            self.assertIn("created (server dry run)", dry)
+            self.assertIn("created", await self.run_kubectl("apply", "-f", "-", stdin=body))
+            self.assertIn("unchanged", await self.run_kubectl("apply", "-f", "-", stdin=body))
+            off = machine(name, power="Off")
+            self.assertIn(
+                '+  power: "Off"', await self.run_kubectl("diff", "-f", "-", stdin=off, code=1)
+            )
+            self.assertIn("configured", await self.run_kubectl("apply", "-f", "-", stdin=off))
+            applied = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+            self.assertIn(
+                "serverside-applied",
+                await self.run_kubectl(
+                    *applied, stdin=body | {"metadata": {"name": name, "labels": {"a": "b"}}}
+                ),
+            )
+            await self.patches(name)
+            table = await self.run_kubectl("get", "machines")
+            self.assertRegex(
+                table,
+                r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n"
+                rf"{name} +small +<none> +pool-a +Running +\d+s\n",
+            )
+            self.assertIn("Events:", await self.run_kubectl("describe", "machine", name))
+            await self.run_kubectl(
+                "wait", "--for=jsonpath={.status.state}=Running", f"machine/{name}", "--timeout=5s"
+            )
+            self.assertIn("deleted", await self.run_kubectl("delete", "machine", name))
+            told = await self.run_kubectl("get", "machine", name, code=1)
+            self.assertEqual(
+                told,
+                f'Error from server (NotFound): machines.compute.ironcore.dev "{name}" not found\n',
+            )
+
+        await self.each(story)
+
+    async def patches(self, name: str) -> None:
+        for words in (
+            ("patch", "machine", name, "-p", '{"spec":{"power":"Off"}}'),
+            ("patch", "machine", name, "--type=merge", "-p", '{"spec":{"power":"On"}}'),
+            (
+                "patch",
+                "machine",
+                name,
+                "--type=json",
+                "-p",
+                '[{"op":"remove","path":"/metadata/labels/a"}]',
+            ),
+            (
+                "patch",
+                "machine",
+                name,
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+                '{"status":{"state":"Running"}}',
+            ),
+            ("annotate", "machine", name, "x=y"),
+            ("label", "machine", name, "x=y"),
+        ):
+            await self.run_kubectl(*words)
+
+    async def test_mistakes(self) -> None:
+        """What kubectl prints when something is wrong."""
+
+        async def story(name: str) -> None:
+            told = await self.run_kubectl(
+                "create", "-f", "-", stdin=machine(name, pwoer="On"), code=1
+            )
+            self.assertIn('strict decoding error: unknown field "spec.pwoer"', told)
+            told = await self.run_kubectl("create", "-f", "-", stdin=machine("A_b"), code=1)
+            self.assertIn('The Machine "A_b" is invalid: metadata.name: Invalid value', told)
+            jane = self.kubeconfig("user-jane")
+            told = await self.run_kubectl("get", "machines", config=jane, code=1)
+            self.assertIn('User "jane" cannot list resource "machines"', told)
+            told = await self.run_kubectl("get", "nonsense", code=1)
+            self.assertIn("the server doesn't have a resource type", told)
+
+        await self.each(story)
+
+    async def test_typed_creates(self) -> None:
+        """What newer kubectl sends in protobuf."""
+
+        async def story(name: str) -> None:
+            await self.run_kubectl("create", "namespace", name)
+            await self.run_kubectl("create", "role", name, "--verb=get", "--resource=machines")
+            words = ("--clusterrole=edit", "--user=jane", "--group=dev")
+            await self.run_kubectl("create", "rolebinding", name, *words)
+            await self.run_kubectl("create", "clusterrolebinding", name, *words)
+            bound = await self.admin.get(kinds.ROLEBINDINGS.resource, name, "default")
+            self.assertEqual([item["name"] for item in bound["subjects"]], ["jane", "dev"])
+            role = await self.admin.get(kinds.ROLES.resource, name, "default")
+            self.assertEqual(role["rules"][0]["verbs"], ["get"])
+            await self.run_kubectl("delete", "namespace", name)
+            gone = await self.run_kubectl("get", "namespace", name, code=1)
+            self.assertIn("not found", gone)
+
+        await self.each(story)
+
+    async def test_watch(self) -> None:
+        """``get -w`` shows what happens."""
+
+        async def story(name: str) -> None:
+            await self.make_machine(name)
+            run = self.start("get", "machine", name, "-w")
+            await self.until(lambda: name.encode() in run.out)
+            status = {"status": {"state": "Running"}}
+            await self.admin.patch(
+                kinds.MACHINES.resource, name, status, "default", subresource="status"
+            )
+            await self.until(lambda: b"Running" in run.out)
+            run.transport.signalProcess("TERM")  # type: ignore[union-attr]
+            await run.ended
+            self.assertEqual(run.out.count(b"NAME"), 1)
+
+        await self.each(story)
