@@ -95,6 +95,7 @@ class APITestCase(SynchronousTestCase):
             new_registry(process=False),
             self.clock,
             limits=self.limits,
+            now=self.clock.seconds,
         )
         made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
         self.successResultOf(made)

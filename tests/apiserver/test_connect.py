@@ -49,7 +49,7 @@ class ConsoleTests(ChainTestCase):
     async def test_what_the_poollet_sees(self) -> None:
         """Its own path without the query, the user's identity, none of their credentials."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
-        forged = [(b"X-Remote-User", b"root"), (b"Authorization", b""), (b"Impersonate-User", b"x")]
+        forged = [(b"X-Remote-User", b"root"), (b"Authorization", b""), (b"Cookie", b"x")]
         query = "?insecureSkipTLSVerifyBackend=true"
         await self.open(user="jane", query=query, headers=[*WEBSOCKET, *forged])
         method, path, headers = self.pool.requests[0]
@@ -58,7 +58,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(headers["x-remote-user"], ["jane"])
         self.assertEqual(headers["x-remote-group"], ["dev", "system:authenticated"])
         self.assertIn("x-remote-extra-authentication.kubernetes.io%2fcredential-id", headers)
-        for name in ("authorization", "impersonate-user"):
+        for name in ("authorization", "cookie"):
             self.assertNotIn(name, headers)
 
     async def test_audit(self) -> None:

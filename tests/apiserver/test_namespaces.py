@@ -115,6 +115,8 @@ class NamespaceTests(APITestCase):
 
     def test_registry(self) -> None:
         """Whatever kinds there will be, those within namespaces are emptied."""
-        lifecycle = NamespaceLifecycle(self.storage, Registry(kinds.ALL), self.clock)
+        lifecycle = NamespaceLifecycle(
+            self.storage, Registry(kinds.ALL), self.parts.verbs, self.clock
+        )
         self.assertIn(kinds.LEASES, lifecycle._kinds)
         self.assertNotIn(kinds.LOCALSUBJECTACCESSREVIEWS, lifecycle._kinds)

@@ -412,6 +412,11 @@ class NobodyTests(APITestCase):
         self.assertEqual(told, 'forbidden: User "jane" cannot get path "/metrics"')
         self.refused(403, "GET", POOLS, user="jane")
 
+    def test_impersonation(self) -> None:
+        """Who wants to be someone else is told no, not served as themselves."""
+        told = self.refused(403, "GET", MACHINES, headers=[("Impersonate-User", "jane")])
+        self.assertEqual(told, "impersonation is not supported here")
+
     def test_metrics(self) -> None:
         """Figures for who may see them."""
         self.assertIn(b"twisted_exec_sessions_active 0.0", self.ask("GET", "/metrics").body)

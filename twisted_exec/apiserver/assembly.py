@@ -4,7 +4,8 @@ The parts of an API server, joined; nothing here listens or opens a file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +64,13 @@ def assemble(
     reactor: Any,
     *,
     limits: Limits | None = None,
+    now: Callable[[], float] = time.time,
 ) -> Parts:
     """
     Join the parts.
 
     :param tokens: for TokenReview.
-    :param reactor: its clock counts from the epoch.
+    :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
     """
     registry, fence = Registry(kinds.ALL), Fence(IRONCORE)
     rules = StoredRules(storage)
@@ -78,11 +80,9 @@ def assemble(
     revocation = Revocation(gate, sessions, reactor)
     rules.changed = revocation.soon
     admissions = [fence, NamespaceGuard(), Escalation(authorizer, storage)]
-    watches = Watches(storage, reactor)
+    watches, bare = Watches(storage, reactor, now), Verbs(storage, [], now)
     routes = Routes()
-    rest = REST(
-        Verbs(storage, admissions, reactor), watches, gate, fence, limits or Limits(), reactor
-    )
+    rest = REST(Verbs(storage, admissions, now), watches, gate, fence, limits or Limits(), now)
     for kind in registry.kinds:
         if kind.stored:
             rest.add_to(routes, kind)
@@ -102,11 +102,11 @@ def assemble(
         dispatcher=APIDispatcher(routes, console_routes(proxy), gate, health),
         followers=[
             rules,
-            NamespaceLifecycle(storage, registry, reactor),
+            NamespaceLifecycle(storage, registry, bare, reactor),
             ObjectEndings(storage, sessions),
             revocation,
         ],
-        verbs=Verbs(storage, [], reactor),
+        verbs=bare,
         watches=watches,
         sessions=sessions,
     )

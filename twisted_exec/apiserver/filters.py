@@ -37,7 +37,12 @@ class Gate:
     async def authenticate(self, request: Request) -> User:
         """
         :raises Unauthorized: nobody is known by the credentials given, or none are.
+        :raises Forbidden: they want to be someone else; done as themselves, what they
+            ask for could be more than that someone may do.
         """
+        for name, _ in request.requestHeaders.getAllRawHeaders():
+            if name.lower().startswith(b"impersonate-"):
+                raise Forbidden("impersonation is not supported here")
         user = await self._authenticator.authenticate(request)
         if user is None:
             raise Unauthorized()

@@ -53,16 +53,18 @@ class NamespaceLifecycle(Service):
     as a whole.  Objects with finalizers stay until those are gone.
 
     :param storage: started before this service is.
+    :param verbs: without admissions: whoever may delete a namespace may have it emptied.
     """
 
     _log = Logger()
 
-    def __init__(self, storage: IStorage, registry: Registry, clock: IReactorTime) -> None:
+    def __init__(
+        self, storage: IStorage, registry: Registry, verbs: Verbs, clock: IReactorTime
+    ) -> None:
         self._storage = storage
         self._clock = clock
         self._kinds = [kind for kind in registry.kinds if kind.stored and kind.resource.namespaced]
-        # No admissions: whoever may delete the namespace may have it emptied.
-        self._verbs = Verbs(storage, [], clock)
+        self._verbs = verbs
         self._watches: list[IWatch] = []
         self._terminating: set[str] = set()
         self._looking: set[str] = set()

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from twisted.internet.interfaces import IReactorTime
-
 from twisted_exec.api import body, fields, patch, table
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, NotFound, UnsupportedMediaType
@@ -49,10 +47,10 @@ class REST:
         gate: Gate,
         fence: Fence,
         limits: Limits,
-        clock: IReactorTime,
+        now: Callable[[], float],
     ) -> None:
         self._verbs, self._watches, self._gate = verbs, watches, gate
-        self._fence, self._limits, self._clock = fence, limits, clock
+        self._fence, self._limits, self._now = fence, limits, now
 
     def add_to(self, routes: Routes, kind: Kind) -> None:
         """Add a kind's routes, but those of its connect subresources."""
@@ -211,9 +209,7 @@ class REST:
         }
 
     def _table(self, kind: Kind, objects: Any, form: Form, metadata: Object) -> Object:
-        return table.table(
-            kind, objects, self._clock.seconds(), metadata=metadata, include=form.include
-        )
+        return table.table(kind, objects, self._now(), metadata=metadata, include=form.include)
 
     def _respond(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import IService, Service
@@ -158,16 +158,15 @@ class APIServer(Service):
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
         self._starting: Deferred[None] = defer.succeed(None)
-        self._outcome: object = None
+        self._outcome: Failure | Literal[True] | None = None
         self._waiting: list[Deferred[None]] = []
 
     def when_ready(self) -> Deferred[None]:
         """As :meth:`IAPIServer.when_ready`."""
         waiting: Deferred[None] = Deferred()
-        if self._outcome is None:
-            self._waiting.append(waiting)
-        else:
-            waiting.callback(self._outcome)  # type: ignore[arg-type]
+        self._waiting.append(waiting)
+        if self._outcome is not None:
+            self._tell(self._outcome)
         return waiting
 
     def startService(self) -> None:
@@ -210,11 +209,14 @@ class APIServer(Service):
             self._log.failure("the API server cannot start", failure)
         self._tell(failure)
 
-    def _tell(self, outcome: object) -> None:
+    def _tell(self, outcome: Failure | Literal[True]) -> None:
         self._outcome = outcome
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            each.callback(None if outcome is True else outcome)  # type: ignore[arg-type]
+            if isinstance(outcome, Failure):
+                each.errback(outcome)
+            else:
+                each.callback(None)
 
     def stopService(self) -> Deferred[None]:
         """

@@ -20,10 +20,10 @@ from twisted_exec.apiserver.options import media_ranges
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import root_of
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.observe.health import Health, listing
+from twisted_exec.observe.health import Health, Results, is_ready, listing
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.routes import Routes
+from twisted_exec.streaming.routes import Routes, split_path
 from twisted_exec.streaming.site import (
     Dispatcher,
     Request,
@@ -32,6 +32,7 @@ from twisted_exec.streaming.site import (
     respond_text,
 )
 
+_CHECK_SECONDS = 1.0
 _PROBES = (b"/healthz", b"/livez", b"/readyz")
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
@@ -52,6 +53,8 @@ class APIDispatcher(Dispatcher):
         super().__init__()
         self._routes, self._consoles = routes, consoles
         self._gate, self._health = gate, health
+        self._results: Results = []
+        self._checked_until = 0.0
 
     async def dispatch(self, request: Request) -> None:
         """As :meth:`Dispatcher.dispatch`."""
@@ -77,8 +80,8 @@ class APIDispatcher(Dispatcher):
         if request.path != b"/readyz":
             respond_text(request, 200, "ok")
             return
-        results = await self._health.check()
-        passed = bool(results) and all(error is None for _, error in results)
+        results = await self._checked(request)
+        passed = is_ready(results)
         told = "ok" if passed else f"{check} check failed"
         # twisted.web leaves out of ``args`` what has no equals sign.
         query = request.uri.partition(b"?")[2].split(b"&")
@@ -87,6 +90,14 @@ class APIDispatcher(Dispatcher):
         ):
             told = listing(results, check)
         respond_text(request, 200 if passed else 503, told)
+
+    async def _checked(self, request: Request) -> Results:
+        """The probes' results, at most a moment old: anyone may ask, and each costs a write."""
+        now = request.channel.site.reactor.seconds()
+        if now >= self._checked_until:
+            self._results = await self._health.check()
+            self._checked_until = now + _CHECK_SECONDS
+        return self._results
 
     async def _known(self, request: Request) -> bool:
         try:
@@ -172,7 +183,8 @@ class Documents:
 
     async def _allow(self, request: Request) -> None:
         user = cast(APIRequest, request).requester
-        path = request.path.decode("ascii", "replace")
+        # As the routes read it, not as it was encoded.
+        path = "/" + "/".join(split_path(request.path))
         await self._gate.authorize(Attributes(user, "get", path=path))
 
 

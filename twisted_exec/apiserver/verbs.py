@@ -13,8 +13,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from twisted.internet.interfaces import IReactorTime
-
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
@@ -64,15 +62,15 @@ class Verbs:
     The verbs over one store.
 
     :param admissions: asked in order before each write.
-    :param clock: its ``seconds()`` are since the epoch.
+    :param now: seconds since the epoch.
     """
 
     def __init__(
-        self, storage: IStorage, admissions: Sequence[IAdmission], clock: IReactorTime
+        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
     ) -> None:
         self._storage = storage
         self._admissions = admissions
-        self._clock = clock
+        self._now = now
 
     async def get(self, target: Target) -> Object:
         """
@@ -109,7 +107,7 @@ class Verbs:
         """
         kind = target.kind
         self._check_unknown(kind, body, options)
-        obj = strategy.for_create(kind, body, namespace=target.namespace, now=self._clock.seconds())
+        obj = strategy.for_create(kind, body, namespace=target.namespace, now=self._now())
         await self._check_namespace(target.namespace)
         await self._admit(Change(user, CREATE, kind, obj, None))
         check_size(obj)
@@ -241,7 +239,7 @@ class Verbs:
 
     def _marked(self, kind: Kind, old: Object) -> Object:
         new = copy.deepcopy(old)
-        new["metadata"]["deletionTimestamp"] = times.timestamp(self._clock.seconds())
+        new["metadata"]["deletionTimestamp"] = times.timestamp(self._now())
         new["metadata"]["deletionGracePeriodSeconds"] = 0
         if kind.counts_generation:
             new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1

@@ -154,9 +154,9 @@ class Watcher:
         kind: Kind,
         options: WatchOptions,
         send: Callable[[Object], None],
-        clock: IReactorTime,
+        now: Callable[[], float],
     ) -> None:
-        self._kind, self._options, self._send, self._clock = kind, options, send, clock
+        self._kind, self._options, self._send, self._now = kind, options, send, now
         self._columns_told = False
 
     def existing(self, obj: Object) -> None:
@@ -204,7 +204,7 @@ class Watcher:
         return table.table(
             self._kind,
             [obj],
-            self._clock.seconds(),
+            self._now(),
             metadata={"resourceVersion": obj["metadata"]["resourceVersion"]},
             include=form.include,
             columns=columns,
@@ -212,11 +212,15 @@ class Watcher:
 
 
 class Watches:
-    """Runs watches over one store."""
+    """
+    Runs watches over one store.
 
-    def __init__(self, storage: IStorage, clock: IReactorTime) -> None:
+    :param now: seconds since the epoch, for ages.
+    """
+
+    def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
         self._storage = storage
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._streams: set[LineStream] = set()
 
     async def run(self, request: Request, target: Target, options: WatchOptions) -> None:
@@ -226,7 +230,7 @@ class Watches:
         stream.begin()
         self._streams.add(stream)
         timers = [self._clock.callLater(options.seconds, stream.finish)]
-        watcher = Watcher(target.kind, options, stream.send, self._clock)
+        watcher = Watcher(target.kind, options, stream.send, self._now)
         try:
             await self._follow(target, options, watcher, stream, timers)
         finally:
