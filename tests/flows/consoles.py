@@ -23,14 +23,14 @@ class Screen(Protocol):
     Collects what a console prints.
 
     :ivar output: all of it so far.
-    :ivar ended: fires with the :class:`Failure` that ``connectionLost`` got.
+    :ivar ended: fires with the exception that ``connectionLost`` got the reason of.
     """
 
     transport: Any
 
     def __init__(self) -> None:
         self.output = b""
-        self.ended: Deferred[Failure] = Deferred()
+        self.ended: Deferred[Any] = Deferred()
         self._waiting: list[tuple[re.Pattern[bytes], int, Deferred[int]]] = []
 
     def dataReceived(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class Screen(Protocol):
             if not found.called:
                 told = f"the console ended without {pattern.pattern!r}: {reason.value}"
                 found.errback(AssertionError(f"{told}; {self.output[-2000:]!r}"))
-        self.ended.callback(reason)
+        self.ended.callback(reason.value)
 
 
 def endpoint(kubeconfig: str, machine: str) -> IStreamClientEndpoint:

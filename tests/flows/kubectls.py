@@ -20,7 +20,9 @@ def found() -> dict[str, str]:
     if default is None:
         return {}
     beside = Path(os.path.realpath(default)).parent
-    versions = [path for path in beside.glob("kubectl.*") if re.fullmatch(r"kubectl\.1\.\d+", path.name)]
+    versions = [
+        path for path in beside.glob("kubectl.*") if re.fullmatch(r"kubectl\.1\.\d+", path.name)
+    ]
     versions.sort(key=lambda path: int(path.name.rsplit(".", 1)[1]))
     return {path.name: str(path) for path in versions} | {"kubectl": default}
 

@@ -1,0 +1,225 @@
+"""
+The three programs apart, started with the commands that the how-to shows, on
+loopback and on free ports.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from twisted_exec.api import kinds
+from twisted_exec.api.meta import Resource
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.tls.pki import create_pki, write_kubeconfig
+
+from .programs import Program, twistd
+
+POOL = "pool-a"
+
+CLASSES = """
+classes:
+- name: shell
+  driver: pty
+  command: [/bin/sh, -i]
+  same_user: true
+  capabilities: {cpu: "1", memory: 64Mi}
+  quantity: 1000
+- name: vm
+  driver: qemu
+  capabilities: {cpu: "1", memory: 128Mi}
+  quantity: 10
+"""
+
+
+def machine_class(name: str, memory: str) -> Object:
+    return {
+        "apiVersion": kinds.MACHINECLASSES.resource.api_version,
+        "kind": "MachineClass",
+        "metadata": {"name": name},
+        "capabilities": {"cpu": "1", "memory": memory},
+    }
+
+
+def machine(name: str, class_name: str, pool: str = POOL) -> Object:
+    return {
+        "apiVersion": kinds.MACHINES.resource.api_version,
+        "kind": "Machine",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"machineClassRef": {"name": class_name}, "machinePoolRef": {"name": pool}},
+    }
+
+
+class Deployment:
+    """
+    API server, runtime and poollet as three processes.
+
+    :ivar admin: path of a kubeconfig that may do everything.
+    :ivar client: a client with it.
+    """
+
+    api: Program
+    runtime: Program
+    poollet: Program
+    admin: str
+    client: KubeClient
+    port = 0
+
+    def __init__(self, directory: str, *, drain_seconds: float = 1) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # UNIX socket paths are short; a test's own directory may not be.
+        self.sockets = Path(tempfile.mkdtemp(prefix="exec-"))
+        self.drain = f"--drain-seconds={drain_seconds}"
+        self.pki = create_pki(str(self.directory / "pki"))
+        (self.directory / "runtime.yaml").write_text(CLASSES)
+
+    def path(self, name: str) -> str:
+        return str(self.directory / name)
+
+    async def start(self) -> None:
+        """All three; fires when the pool is registered."""
+        await self.start_api()
+        await self.start_runtime()
+        await self.start_poollet()
+        for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
+            await self.client.create(kinds.MACHINECLASSES.resource, machine_class(name, memory))
+
+    async def start_api(self) -> None:
+        """The API server; a second start takes the port that the others know."""
+        if not os.path.exists(self.path("pki/apiserver.crt")):
+            self.pki.issue_apiserver(["localhost", "127.0.0.1"])
+        self.api = twistd(
+            "exec-apiserver",
+            f"--listen=tcp:{self.port}:interface=127.0.0.1",
+            f"--tls-cert-file={self.path('pki/apiserver.crt')}",
+            f"--tls-private-key-file={self.path('pki/apiserver.key')}",
+            f"--client-ca-file={self.pki.client_ca}",
+            f"--storage=sqlite:{self.path('objects.db')}",
+            f"--machinepoollet-client-certificate={self.path('pki/apiserver-forwarding.crt')}",
+            f"--machinepoollet-client-key={self.path('pki/apiserver-forwarding.key')}",
+            f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
+            f"--audit-log={self.path('api.audit')}",
+            self.drain,
+        )
+        url = (await self.api.until(rb"listens at (https://[^\s]+)"))[1].decode()
+        self.url, self.port = url, int(url.rsplit(":", 1)[1])
+        self.admin = self.kubeconfig("admin", ["system:masters"])
+        await self._close_client()
+        self.client = KubeClient(load(self.admin), reactor)
+
+    def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> str:
+        """A kubeconfig for a user, as ``twisted-exec pki user`` makes it."""
+        pair = self.pki.issue_user(user, groups, replace=True)
+        path = self.path(f"{user}.kubeconfig")
+        self._write_kubeconfig(path, pair.certificate, pair.key, user)
+        return path
+
+    def _write_kubeconfig(self, path: str, certificate: str, key: str, user: str) -> None:
+        write_kubeconfig(
+            path,
+            server=self.url,
+            ca_pem=Path(self.pki.serving_ca).read_bytes(),
+            certificate_pem=Path(certificate).read_bytes(),
+            key_pem=Path(key).read_bytes(),
+            user=user,
+            replace=True,
+        )
+
+    @property
+    def iri_target(self) -> str:
+        return f"unix://{self.sockets / 'iri.sock'}"
+
+    async def start_runtime(self, *options: str) -> None:
+        """The runtime, its streams over TLS."""
+        pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
+        self.runtime = twistd(
+            "exec-runtime",
+            f"--config={self.path('runtime.yaml')}",
+            f"--iri-listen={self.iri_target}",
+            f"--state-dir={self.path('runtime-state')}",
+            "--streaming-listen=tcp:0:interface=127.0.0.1",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+            f"--audit-log={self.path('runtime.audit')}",
+            self.drain,
+            *options,
+        )
+        await self.runtime.until(rb"RuntimeHost#info\]")
+
+    async def start_poollet(self, *options: str) -> None:
+        serving, client = self.pki.issue_poollet(POOL, ["localhost", "127.0.0.1"], replace=True)
+        kubeconfig = self.path("poollet.kubeconfig")
+        self._write_kubeconfig(kubeconfig, client.certificate, client.key, POOL)
+        self.poollet = twistd(
+            "exec-poollet",
+            f"--kubeconfig={kubeconfig}",
+            f"--machine-pool-name={POOL}",
+            f"--machine-runtime-endpoint={self.iri_target}",
+            "--listen=tcp:0:interface=127.0.0.1",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--requestheader-client-ca-file={self.pki.forwarding_ca}",
+            "--requestheader-allowed-names=exec-apiserver",
+            "--addresses=InternalIP=127.0.0.1",
+            f"--runtime-ca-file={self.pki.serving_ca}",
+            f"--audit-log={self.path('poollet.audit')}",
+            self.drain,
+            *options,
+        )
+        await self.poollet.until(rb"pool pool-a is registered")
+
+    async def create_machine(self, name: str, class_name: str) -> Object:
+        """Fires with the Machine once it is Running."""
+        await self.client.create(
+            kinds.MACHINES.resource, machine(name, class_name), namespace="default"
+        )
+        return await self.machine_in_state(name, "Running")
+
+    async def machine_in_state(self, name: str, state: str, *, seconds: float = 60) -> Object:
+        """Fires with the Machine once the API server shows it in that state."""
+        resource, deadline = kinds.MACHINES.resource, reactor.seconds() + seconds
+        while True:
+            found = await self.client.get(resource, name, "default")
+            if found.get("status", {}).get("state") == state:
+                return found
+            assert reactor.seconds() < deadline, f"{name} is not {state}: {found}"
+            await pause()
+
+    async def _close_client(self) -> None:
+        if hasattr(self, "client"):
+            await self.client.close()
+
+    async def stop(self) -> None:
+        """End what still runs, the runtime last: it ends the machines."""
+        await self._close_client()
+        for name in ("poollet", "api", "runtime"):
+            if hasattr(self, name):
+                await getattr(self, name).stop()
+
+
+async def gone(client: KubeClient, resource: Resource, name: str, namespace: str = "") -> None:
+    """Fires once the API server no longer has the object."""
+    from twisted_exec.api.status import APIError
+
+    while True:
+        try:
+            await client.get(resource, name, namespace)
+        except APIError as error:
+            if error.code == 404:
+                return
+            raise
+        await pause()
+
+
+def pause() -> Deferred[None]:
+    """One turn of looking again, in a test that waits for a condition."""
+    return deferLater(reactor, 0.05, lambda: None)

@@ -1,0 +1,168 @@
+"""
+API server, poollet and runtime as three separate processes, over TLS.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+
+from . import kubectls
+from .consoles import watch
+from .deployment import Deployment, gone
+from .programs import script
+
+
+class ThreeProgramsTests(TestCase):
+    """The whole chain as a user of three hosts has it."""
+
+    timeout = 180
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+
+    def audit(self, hop: str) -> list[dict[str, object]]:
+        """What a hop recorded so far."""
+        lines = Path(self.deployment.path(f"{hop}.audit")).read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    async def test_virtual_machine(self) -> None:
+        """Enter until U-Boot's prompt, then a question only the real firmware answers."""
+        await self.deployment.create_machine("vm", "vm")
+        screen = await watch(self.deployment.admin, "vm")
+        await screen.until(rb"U-Boot 2")
+        await screen.until(rb"Hit any key")
+        await screen.ask(b"\r", rb"=> ")
+        await screen.ask(b"echo q$arch\r", rb"\nqx86\r?\n")
+        await screen.leave()
+
+    async def test_who_did_what(self) -> None:
+        """All three hops tell of a session once, under one id, with the user's name."""
+        await self.deployment.create_machine("sh", "shell")
+        user = self.deployment.kubeconfig("ada", ["system:masters"])
+        screen = await watch(user, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.leave()
+        await self.deployment.stop()
+        ids = set()
+        for hop in ("api", "poollet", "runtime"):
+            start, end = self.audit(hop)
+            self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
+            self.assertEqual((end["user"], end["machine"]), ("ada", "sh"), hop)
+            self.assertGreater(end["bytes_to_user"], 0, hop)
+            ids.add(end["session"])
+        self.assertEqual(len(ids), 1)
+
+    async def test_refusals_are_recorded(self) -> None:
+        """Who may not, and what is not there: told to the user, and to the audit once."""
+        await self.deployment.create_machine("sh", "shell")
+        nobody = self.deployment.kubeconfig("eve")
+        for kubeconfig, name, code in ((nobody, "sh", 403), (self.deployment.admin, "nix", 404)):
+            with self.assertRaises(APIError) as caught:
+                await watch(kubeconfig, name)
+            self.assertEqual(caught.exception.code, code)
+            self.assertIn(name, caught.exception.message)
+        start, end, start_404, end_404 = self.audit("api")
+        self.assertEqual((end["user"], end["code"]), ("eve", 403))
+        self.assertEqual((end_404["machine"], end_404["code"]), ("nix", 404))
+        self.assertEqual(
+            (start["session"], start_404["session"]), (end["session"], end_404["session"])
+        )
+
+    async def test_deleted_machine(self) -> None:
+        """Deleting a Machine ends its sessions with the reason, then the machine is gone."""
+        await self.deployment.create_machine("sh", "shell")
+        screen = await watch(self.deployment.admin, "sh")
+        await self.deployment.client.delete(kinds.MACHINES.resource, "sh", "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "MachineDeleted")
+        self.assertIn("sh", lost.ending.message)
+        await gone(self.deployment.client, kinds.MACHINES.resource, "sh", "default")
+
+    async def test_power(self) -> None:
+        """Power Off ends the session with the reason; On brings the machine back."""
+        await self.deployment.create_machine("sh", "shell")
+        screen = await watch(self.deployment.admin, "sh")
+        machines, client = kinds.MACHINES.resource, self.deployment.client
+        await client.patch(machines, "sh", {"spec": {"power": "Off"}}, "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "PoweredOff")
+        await self.deployment.machine_in_state("sh", "Shutdown")
+        await client.patch(machines, "sh", {"spec": {"power": "On"}}, "default")
+        await self.deployment.machine_in_state("sh", "Running")
+
+    async def test_deleted_pool(self) -> None:
+        """Deleting a pool ends the sessions of its machines with the reason."""
+        await self.deployment.create_machine("sh", "shell")
+        screen = await watch(self.deployment.admin, "sh")
+        await self.deployment.client.delete(kinds.MACHINEPOOLS.resource, "pool-a")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "PoolDeleted")
+
+    async def test_drain(self) -> None:
+        """SIGTERM to any hop ends its sessions with a Status, after the drain time."""
+        await self.deployment.create_machine("sh", "shell")
+        for hop in ("api", "poollet"):
+            screen = await watch(self.deployment.admin, "sh")
+            # twistd ends by the very signal that it was sent.
+            self.assertEqual(await getattr(self.deployment, hop).stop(), -signal.SIGTERM)
+            lost = await screen.ended
+            self.assertEqual(lost.ending.reason, "ShuttingDown", hop)
+            await getattr(self.deployment, f"start_{hop}")()
+
+    async def test_killed_api_server(self) -> None:
+        """kill -9 of the API server loses no object that was acknowledged."""
+        await self.deployment.create_machine("sh", "shell")
+        before = await self.deployment.client.get(kinds.MACHINES.resource, "sh", "default")
+        await self.deployment.api.stop(9)
+        await self.deployment.start_api()
+        after = await self.deployment.client.get(kinds.MACHINES.resource, "sh", "default")
+        self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
+        screen = await watch(self.deployment.admin, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.leave()
+
+    async def test_killed_runtime(self) -> None:
+        """After kill -9 of the runtime its next start has one machine for one Machine, running."""
+        await self.deployment.create_machine("sh", "shell")
+        await self.deployment.runtime.stop(9)
+        await self.deployment.start_runtime()
+        await self.deployment.machine_in_state("sh", "Running")
+        screen = await self.reopened("sh")
+        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.leave()
+
+    async def reopened(self, name: str) -> object:
+        """A console as soon as the chain has noticed that it is whole again."""
+        from .deployment import pause
+
+        while True:
+            try:
+                return await watch(self.deployment.admin, name)
+            except APIError:
+                await pause()
+
+    async def test_kubectl_console(self) -> None:
+        """The kubectl plugin opens a console through three processes and passes the exit code on."""
+        await self.deployment.create_machine("sh", "shell")
+        env = {
+            "KUBECONFIG": self.deployment.admin,
+            "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
+        }
+        question = ("console", "sh", "--linger", "1")
+        for name, kubectl in kubectls.found().items():
+            code, out, told = await kubectls.run(
+                kubectl, *question, env=env, stdin=b"echo $((6*7))\n"
+            )
+            self.assertEqual(code, 0, f"{name}: {told}")
+            self.assertIn("\n42\r\n", out, name)
+        code, out, told = await kubectls.run("kubectl", *question, env=env, stdin=b"exit 7\n")
+        self.assertEqual(code, 7, told)
