@@ -1,0 +1,95 @@
+"""
+All doors of twisted-exec, for applications that embed it.
+
+Import from here what you implement or hold: the interfaces, and the facts that pass
+through them.  Nothing inside imports this module.  What implements each is in the
+room that is named.
+
+========================  ======================================================
+door                      what is behind it
+========================  ======================================================
+:class:`IAPIServer`       ``apiserver.service.APIServer``
+:class:`IAdmission`       rules on single writes to the API server
+:class:`IStorage`         ``storage.sqlite``, ``storage.memory``
+:class:`IPoollet`         ``poollet.service.Poollet``
+:class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
+:class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
+:class:`IConsole`         a machine's console line
+:class:`IRun`             a machine under power, and its line
+:class:`IAttachment`      one user's end of a console: ``console.session.Viewer``
+:class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
+:class:`IStreamLocator`   where a proxy's stream goes next
+:class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
+:class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
+:class:`IAuthorizer`      may they: ``auth.rbac``, ``auth.delegated``
+:class:`IRuleSource`      where RBAC's rules come from
+:class:`IAuditSink`       ``observe.audit.JSONLinesAudit``
+========================  ======================================================
+"""
+
+from __future__ import annotations
+
+from twisted_exec.apiserver.interfaces import Change, IAdmission, IAPIServer
+from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.rbac import IRuleSource
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.runtimes.interfaces import IMachineDriver, IRun, MachineFacts
+from twisted_exec.storage.interfaces import IStorage, IWatch
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    INTERNAL,
+    LINE_LOST,
+    MACHINE_DELETED,
+    POOL_DELETED,
+    POWERED_OFF,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+    IAttachment,
+    IAttachmentTransport,
+    IConsole,
+    IStreamLocator,
+    Location,
+    Subject,
+    TerminalSize,
+)
+
+__all__ = [
+    "COMPLETED",
+    "INTERNAL",
+    "LINE_LOST",
+    "MACHINE_DELETED",
+    "POOL_DELETED",
+    "POWERED_OFF",
+    "REVOKED",
+    "SHUTTING_DOWN",
+    "Attributes",
+    "Change",
+    "Decision",
+    "Ending",
+    "IAPIServer",
+    "IAdmission",
+    "IAttachment",
+    "IAttachmentTransport",
+    "IAuditSink",
+    "IAuthenticator",
+    "IAuthorizer",
+    "IConsole",
+    "IKubeClient",
+    "IMachineDriver",
+    "IMachineRuntime",
+    "IPoollet",
+    "IRuleSource",
+    "IRun",
+    "IStorage",
+    "IStreamLocator",
+    "IWatch",
+    "Location",
+    "MachineFacts",
+    "Subject",
+    "TerminalSize",
+    "User",
+]
