@@ -1,8 +1,5 @@
 """
-Names, resources, selectors: what every object and every path is made of.
-
-Sources: ``k8s.io/apimachinery/pkg/util/validation`` for names,
-``pkg/labels`` and ``pkg/fields`` for selectors.
+Resources: what every path is made of.
 """
 
 from __future__ import annotations

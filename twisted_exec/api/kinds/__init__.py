@@ -2,17 +2,10 @@
 The kinds that the API server serves: one definition each.
 """
 
-from twisted_exec.api.kinds.compute import (
-    ADDRESS_TYPES,
-    EXEC_OPTIONS_SCHEMA,
-    MACHINECLASSES,
-    MACHINEPOOLS,
-    MACHINES,
-    class_name,
-    pool_name,
-)
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES
 from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.machines import EXEC_OPTIONS_SCHEMA, MACHINES, class_name, pool_name
+from twisted_exec.api.kinds.pools import ADDRESS_TYPES, MACHINECLASSES, MACHINEPOOLS
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,

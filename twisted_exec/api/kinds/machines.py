@@ -1,5 +1,5 @@
 """
-Machines, the pools that run them, and the classes they come in.
+Machines: what has a console.
 
 Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``,
 with two of its quirks mended: status is not writable through the main
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from twisted_exec.api import fields, names, quantity
+from twisted_exec.api import fields, names
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
@@ -239,114 +239,6 @@ MACHINES = Kind(
     prepare=_prepare_machine,
     validate=_validate_machine,
     validate_update=_machine_changed,
-)
-
-
-def _classes(pool: Object) -> str:
-    available = pool.get("status", {}).get("availableMachineClasses", [])
-    return ",".join(item.get("name", "") for item in available) or "<none>"
-
-
-def _pool_changed(new: Object, old: Object) -> list[Cause]:
-    before = old.get("spec", {}).get("providerID")
-    if before and new.get("spec", {}).get("providerID") != before:
-        return [fields.forbidden("spec.providerID", "field is immutable")]
-    return []
-
-
-_TAINT_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
-ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""The types of a pool's addresses, in the order in which they are preferred."""
-
-MACHINEPOOLS = Kind(
-    resource=IRONCORE.pool,
-    singular="machinepool",
-    description="MachinePool is what runs machines, reached through its poollet.",
-    schema={
-        "spec": struct(
-            {
-                "providerID": string("Identifies the pool to its provider."),
-                "taints": array(
-                    struct(
-                        {
-                            "key": string(),
-                            "value": string(),
-                            "effect": string(enum=_TAINT_EFFECTS),
-                        }
-                    )
-                ),
-            }
-        ),
-        "status": struct(
-            {
-                "state": string(enum=["Ready", "Pending", "Error", "Offline"]),
-                "conditions": CONDITIONS,
-                "availableMachineClasses": array(reference()),
-                "addresses": array(
-                    struct(
-                        {"type": string(enum=list(ADDRESS_TYPES)), "address": string()},
-                        required=["type", "address"],
-                    )
-                ),
-                "daemonEndpoints": struct(
-                    {
-                        IRONCORE.endpoint_field: struct(
-                            {"port": integer(minimum=-(2**31), maximum=2**31 - 1)}
-                        )
-                    }
-                ),
-                "capacity": mapping(quantity_schema()),
-                "allocatable": mapping(quantity_schema()),
-            }
-        ),
-    },
-    columns=(Column("MachineClasses", _classes),),
-    has_status=True,
-    counts_generation=True,
-    validate_update=_pool_changed,
-)
-
-
-def _validate_class(machine_class: Object) -> list[Cause]:
-    causes: list[Cause] = []
-    capabilities = machine_class.get("capabilities", {})
-    for key, given in capabilities.items():
-        field = f"capabilities[{key}]"
-        try:
-            amount = quantity.parse(given)
-        except ValueError as error:
-            causes.append(fields.invalid(field, given, str(error)))
-            continue
-        if amount < 0 or (not amount and key in ("cpu", "memory")):
-            causes.append(fields.invalid(field, given, "must be greater than zero"))
-    causes += [
-        fields.required(f"capabilities[{key}]", "must be greater than zero")
-        for key in ("cpu", "memory")
-        if key not in capabilities
-    ]
-    return causes
-
-
-def _class_changed(new: Object, old: Object) -> list[Cause]:
-    if new.get("capabilities") != old.get("capabilities"):
-        return [fields.forbidden("capabilities", "field is immutable")]
-    return []
-
-
-def _capability(key: str) -> Column:
-    name = {"cpu": "CPU", "memory": "Memory"}[key]
-    return Column(name, lambda obj: str(obj.get("capabilities", {}).get(key, "<none>")))
-
-
-MACHINECLASSES = Kind(
-    resource=IRONCORE.workload_class,
-    singular="machineclass",
-    description="MachineClass is a size of machines.",
-    schema={"capabilities": mapping(quantity_schema(), "What a machine of this class has.")},
-    columns=(_capability("cpu"), _capability("memory")),
-    counts_generation=True,
-    validate=_validate_class,
-    validate_update=_class_changed,
 )
 
 EXEC_OPTIONS_SCHEMA = struct(
