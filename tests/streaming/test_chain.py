@@ -6,6 +6,7 @@ Each leg is what it is between our programs: TLS, TLS, then a UNIX socket.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from dataclasses import replace
 from typing import Any
@@ -29,8 +30,8 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.remotecommand import Limits, choose_protocol, serve
 from twisted_exec.streaming.remotecommand_client import LOST, ConsoleClient, connect
 from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending
-from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
-from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.streaming.site import Channel, Dispatcher, Request, Site, respond_json
+from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
 
@@ -277,6 +278,18 @@ class ChainTests(PlacesTestCase):
         await self.over(ending)
         for hop in (self.first, self.second, self.machine):
             self.assertEqual(hop.records.ends(), [(MACHINE_DELETED, None)])
+
+    async def test_idle(self) -> None:
+        """While a session is up, nothing of the requests that opened it is kept."""
+        await self.start()
+        client = await self.open()
+        for _ in range(5):
+            await turn()
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, (Request, Channel, Upgraded))]
+        self.assertEqual(kept, [])
+        client.leave()
+        await self.over()
 
     async def test_refused(self) -> None:
         """What the last hop says is what the user reads."""

@@ -167,6 +167,15 @@ class SessionsTests(SynchronousTestCase):
         session.cut()
         self.assertEqual(Carried(session).endings, [Ending(MACHINE_DELETED)])
 
+    def test_over_before_it_is_carried(self) -> None:
+        """A stream that is lost while it is joined counts as none."""
+        session = self.sessions.open(Subject("1"))
+        session.over("backend lost")
+        carried = Carried(session)
+        session.end(Ending(MACHINE_DELETED))
+        self.assertEqual(carried.endings, [])
+        self.assertEqual(self.metric("sessions_active"), 0)
+
     def test_drain(self) -> None:
         """Draining waits until the last session is over."""
         sessions = [self.sessions.open(Subject(name, user=name)) for name in "12"]

@@ -20,6 +20,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 
 from twisted_exec.api.status import (
@@ -31,8 +32,8 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator
-from twisted_exec.streaming.sessions import Sessions, ending_query, parse_ending
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.sessions import Session, Sessions, ending_query, parse_ending
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.streaming.upgrade_client import (
@@ -130,9 +131,21 @@ class Proxy:
             raise NotFound("sessions", wanted, group="")
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
+    def cutting(self, session: Session, failure: Failure) -> None:
+        """The next hop will not end a session; it is cut here."""
+        self._log.info(
+            "{hop} cuts session {session}, the next hop does not end it: {why}",
+            hop=self.hop,
+            session=session.subject.session,
+            why=failure.getErrorMessage(),
+        )
+
 
 class _Passage:
     """One request's way through a proxy."""
+
+    _session: Session
+    _location: Location
 
     def __init__(self, proxy: Proxy, request: Request) -> None:
         self._proxy, self._request = proxy, request
@@ -215,6 +228,7 @@ class _Passage:
         except ConnectionDone:
             upgraded.abort()
             raise CancelledError from None
+        del self._request  # an idle session owns nothing but its transports
         upgraded.hand_over(self._splice.machine)
         self._session.carry(self._end, lambda: self._splice.cut("cut"))
 
@@ -234,8 +248,9 @@ class _Passage:
         late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
         asking = Deferred.fromCoroutine(self._ask_to_end(ending))
 
-        def refused(_: object) -> None:
+        def refused(failure: Failure) -> None:
             if late.active():
+                self._proxy.cutting(self._session, failure)
                 late.reset(0)
 
         asking.addErrback(refused)

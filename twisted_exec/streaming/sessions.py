@@ -67,6 +67,8 @@ class Session:
         :param end: ends it in the protocol's order, saying why; bounded in time.
         :param cut: ends it now.
         """
+        if self._over:
+            return  # it was lost while it was joined
         self._end, self._cut = end, cut
         self._sessions.metrics.opened()
         if self.ending is not None:
