@@ -42,7 +42,7 @@ class TokenTests(SynchronousTestCase):
         reservation.commit(_ignore)
         with self.assertRaises(NotFound):
             self.cache.reserve(token)
-        self.assertEqual(len(self.cache), 0)
+        self.assertEqual(self.cache.outstanding, 0)
 
     def test_concurrent_use(self) -> None:
         """While one upgrade holds the token a second gets nothing."""
@@ -57,7 +57,7 @@ class TokenTests(SynchronousTestCase):
         reservation = self.cache.reserve(token)
         reservation.release()
         reservation.release()
-        self.assertEqual(len(self.cache), 1)
+        self.assertEqual(self.cache.outstanding, 1)
         self.cache.reserve(token).commit(_ignore)
 
     def test_expired(self) -> None:
@@ -78,7 +78,7 @@ class TokenTests(SynchronousTestCase):
         reservation.release()
         with self.assertRaises(NotFound):
             self.cache.reserve(token)
-        self.assertEqual(len(self.cache), 0)
+        self.assertEqual(self.cache.outstanding, 0)
 
     def test_expiry_order_survives_release(self) -> None:
         """An old token that was given back last still expires first."""
@@ -88,7 +88,7 @@ class TokenTests(SynchronousTestCase):
         young = self.cache.insert(ANN)
         reservation.release()
         self.clock.advance(30)
-        self.assertEqual(len(self.cache), 1)
+        self.assertEqual(self.cache.outstanding, 1)
         self.cache.reserve(young)
 
     def test_mistyped(self) -> None:
@@ -163,7 +163,7 @@ class LimitTests(SynchronousTestCase):
         for _ in range(2):
             self.cache.insert(ANN)
         self.clock.advance(61)
-        self.assertEqual(len(self.cache), 0)
+        self.assertEqual(self.cache.outstanding, 0)
         for held in ("_waiting", "_reserved", "_live", "_held"):
             self.assertEqual(len(getattr(self.cache, held)), 0)
 

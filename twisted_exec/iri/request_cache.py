@@ -96,8 +96,9 @@ class RequestCache:
         self._live: dict[bytes, tuple[Grant, Callable[[Ending], None]]] = {}
         self._held: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        """Tokens outstanding, reserved ones included, streams not."""
+    @property
+    def outstanding(self) -> int:
+        """How many tokens there are, reserved ones included, streams not."""
         self._expire()
         return len(self._waiting) + len(self._reserved)
 
@@ -108,7 +109,7 @@ class RequestCache:
         :return: URL-safe, 43 characters.
         :raises TooManyRequests: too many are outstanding, in all or for this user.
         """
-        outstanding = len(self)
+        outstanding = self.outstanding
         if outstanding >= self._limit:
             raise TooManyRequests(
                 f"{outstanding} consoles are waiting to be opened on this runtime, its limit",

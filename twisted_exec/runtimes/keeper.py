@@ -89,11 +89,9 @@ class Keeper:
         return stopped
 
     async def _keep(self) -> None:
-        """Run the machine, again and again, until it is not wanted on."""
+        """Run the machine, again and again, until it is switched off."""
         run, session = self._prepare()
-        while self._wanted:
-            if session.ending is not None:  # switched off and on again while it rested
-                run, session = self._prepare()
+        while session.ending is None:
             began = self._clock.seconds()
             await session.open().addCallbacks(self._started, self._not_started)
             ending = await session.when_over()
@@ -104,7 +102,7 @@ class Keeper:
                 # Whoever attaches from here on waits for the next line.
                 run, session = self._prepare()
             await ended.stop()
-            if self._wanted:
+            if session.ending is None:
                 await self._wait()
         self.session = self._keeping = None
         self._state_changed(pb.MACHINE_STOPPED)

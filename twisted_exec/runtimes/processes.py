@@ -40,6 +40,8 @@ class Process:
     start: int
     """Clock ticks after boot: with the id it names a process for ever."""
     session: int
+    terminal: int
+    """Device number of the terminal that controls it, 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def read_process(pid: int) -> Process | None:
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
-    return Process(pid=pid, start=int(fields[19]), session=int(fields[3]))
+    return Process(pid=pid, start=int(fields[19]), session=int(fields[3]), terminal=int(fields[4]))
 
 
 def leader(pid: int) -> Leader | None:
@@ -201,7 +203,8 @@ def _signal(process: Process, number: int) -> None:
     except OSError:
         return
     try:
-        if read_process(process.pid) == process:
+        found = read_process(process.pid)
+        if found is not None and found.start == process.start:
             signal.pidfd_send_signal(descriptor, number)
             if number != signal.SIGKILL:
                 # A stopped process could not act on what it was told.

@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocolFactory, IReactorProcess
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -33,12 +34,13 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.streaming.interfaces import TerminalSize
 
 from .interfaces import IMachineDriver, IRun, MachineFacts
-from .processes import Family, ProcessTable, leader
+from .processes import Family, Leader, ProcessTable, leader, read_process
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_SIZE = TerminalSize(80, 24)
 _READ_BYTES = 64 << 10
 _MOST_LEFT_BYTES = 1 << 20
+_LOOK_SECONDS = 0.001
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class PtyDriver:
 
     name = "pty"
 
-    def __init__(self, options: PtyOptions, reactor: IReactorProcess, table: ProcessTable) -> None:
+    def __init__(self, options: PtyOptions, reactor: Any, table: ProcessTable) -> None:
         self.options = options
         self.reactor = reactor
         self.table = table
@@ -113,20 +115,37 @@ class PtyRun:
         self._family = Family(driver.table, lambda found: found == mark)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._start(factory))
+
+    async def _start(self, factory: IProtocolFactory) -> Any:
         missing = self._driver.missing()
         if missing:
-            return fail(ServiceUnavailable(missing))
+            raise ServiceUnavailable(missing)
         line = factory.buildProtocol(None)  # type: ignore[arg-type]
         self._process = _Process(line, self._family)
         try:
             transport = self._spawn(self._process)
         except OSError as error:
-            return fail(ServiceUnavailable(f"no pseudo-terminal: {error.strerror}"))
+            raise ServiceUnavailable(f"no pseudo-terminal: {error.strerror}") from None
         found = leader(transport.pid) if transport.pid else None
         if found is not None:  # else it has ended already, and its end is on its way
             self._family.add(found)
             self._facts.started(found)
-        return succeed(line)
+            await self._until_it_leads(found)
+        return line
+
+    async def _until_it_leads(self, found: Leader) -> None:
+        """
+        Wait for the child between fork and exec.
+
+        A terminal that is closed before it is the child's own would make the
+        child complain, on the runtime's own standard error.
+        """
+        while True:
+            process = read_process(found.pid)
+            if process is None or process.start != found.start or process.terminal:
+                return
+            await deferLater(self._driver.reactor, _LOOK_SECONDS)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size

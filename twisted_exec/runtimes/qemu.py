@@ -176,8 +176,22 @@ class QemuRun:
         line = await self._reach(serial, Factory.forProtocol(lambda: _SerialLine(self)))
         inner = factory.buildProtocol(None)  # type: ignore[arg-type]
         line.join(inner)
+        await self._until_heard(self._control)
         await self._control.execute("cont")
         return inner
+
+    async def _until_heard(self, control: QMP) -> None:
+        """
+        Wait until QEMU has accepted the serial port's connection.
+
+        For us it is connected before; what the guest prints in between is lost.
+        """
+        while True:
+            devices = await control.execute("query-chardev")
+            (serial,) = [one for one in devices if one.get("label") == "serial0"]
+            if not str(serial.get("filename")).startswith("disconnected:"):
+                return
+            await deferLater(self._driver.reactor, _LOOK_SECONDS)
 
     def _sockets(self) -> tuple[str, str]:
         """Free paths for the serial port and the control line."""
@@ -260,7 +274,10 @@ class QemuRun:
         try:
             await exited.addTimeout(seconds, self._driver.reactor)
         except TimeoutError:
-            self._power.waiting.remove(exited)
+            pass
+        finally:
+            if exited in self._power.waiting:
+                self._power.waiting.remove(exited)
 
     async def _stop(self) -> None:
         """Ask the control line first; whatever is left after that is ended by signals."""

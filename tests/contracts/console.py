@@ -1,0 +1,121 @@
+"""
+What every :class:`~twisted_exec.streaming.interfaces.IConsole` promises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from zope.interface.verify import verifyObject
+
+from twisted_exec.streaming.interfaces import IConsole, TerminalSize
+
+
+class Line(Protocol):
+    """An open line; keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost: list[Any] = []
+        self._waiting: list[tuple[bytes, Deferred[None]]] = []
+        self._over: list[Deferred[Any]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        assert data
+        self.got += data
+        for wanted, waiter in list(self._waiting):
+            if wanted in self.got:
+                self._waiting.remove((wanted, waiter))
+                waiter.callback(None)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.append(reason.value)
+        for waiter in self._over:
+            waiter.callback(reason.value)
+
+    def until(self, wanted: bytes) -> Deferred[None]:
+        """Fires when this was printed."""
+        waiter: Deferred[None] = Deferred()
+        self._waiting.append((wanted, waiter))
+        self.dataReceived(b"\0")
+        return waiter
+
+    def over(self) -> Deferred[Any]:
+        """Fires with the reason's exception when the line has ended."""
+        waiter: Deferred[Any] = Deferred()
+        if self.lost:
+            waiter.callback(self.lost[0])
+        else:
+            self._over.append(waiter)
+        return waiter
+
+
+class ConsoleContract:
+    """
+    Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
+
+    ``make_console()`` gives a fresh console; ``provoke`` is typed into its line and makes the
+    machine print something with ``answer`` in it.  ``clean(console)`` frees it.
+    """
+
+    provoke = b"\r"
+    answer = b""
+    first_words = b""
+
+    async def opened(self: Any) -> tuple[Any, Line]:
+        console = self.make_console()
+        self.addCleanup(self.clean, console)
+        line = await console.connect(Factory.forProtocol(Line))
+        if self.first_words:
+            await line.until(self.first_words)
+        return console, line
+
+    def test_interface(self: Any) -> None:
+        """It is an endpoint and a console."""
+        console = self.make_console()
+        verifyObject(IConsole, console)
+        verifyObject(IStreamClientEndpoint, console)
+        self.assertIsInstance(console.paced, bool)
+
+    async def test_answers(self: Any) -> None:
+        """What is typed reaches the machine, what it prints comes back."""
+        _, line = await self.opened()
+        line.transport.write(self.provoke)
+        await line.until(self.answer)
+
+    async def test_sizes(self: Any) -> None:
+        """A size may come before the line is open, while it is, and after."""
+        console = self.make_console()
+        self.addCleanup(self.clean, console)
+        console.window_changed(TerminalSize(100, 40))
+        line = await console.connect(Factory.forProtocol(Line))
+        console.window_changed(TerminalSize(65535, 1))
+        line.transport.loseConnection()
+        await self.clean(console)
+        console.window_changed(TerminalSize(80, 24))
+
+    async def test_paused(self: Any) -> None:
+        """A paused line delivers nothing until it is resumed, and then everything."""
+        _, line = await self.opened()
+        line.transport.pauseProducing()
+        before = line.got
+        line.transport.write(self.provoke)
+        await deferLater(reactor, 0.2)  # nothing is to happen: there is no event to wait for
+        self.assertEqual(line.got, before)
+        line.transport.resumeProducing()
+        await line.until(self.answer)
+
+    async def test_closed(self: Any) -> None:
+        """A line that is closed from this side ends once, when its machine is stopped."""
+        console, line = await self.opened()
+        line.transport.loseConnection()
+        await self.clean(console)
+        await line.over()
+        await deferLater(reactor, 0)
+        self.assertEqual(len(line.lost), 1)

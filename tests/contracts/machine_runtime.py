@@ -1,0 +1,209 @@
+"""
+What every :class:`~twisted_exec.iri.interfaces.IMachineRuntime` promises to a poollet.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from zope.interface.verify import verifyObject
+
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+
+def machine(name: str, class_name: str, power: int = pb.POWER_ON, uid: str = "") -> pb.Machine:
+    """A machine as a poollet asks for it."""
+    wanted = pb.Machine(spec=pb.MachineSpec(power=power, **{"class": class_name}))
+    wanted.metadata.labels[IRONCORE.uid_label] = uid or f"uid-{name}"
+    wanted.metadata.labels[IRONCORE.namespace_label] = "default"
+    wanted.metadata.labels[IRONCORE.name_label] = name
+    wanted.metadata.annotations[IRONCORE.generation_annotation] = "3"
+    return wanted
+
+
+class MachineRuntimeContract:
+    """
+    Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
+
+    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that it offers.
+    """
+
+    class_name = ""
+
+    async def create(self: Any, name: str = "x", **options: Any) -> tuple[Any, pb.Machine]:
+        runtime = await self.make_runtime()
+        wanted = machine(name, self.class_name, **options)
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        return runtime, answer.machine
+
+    async def listed(self: Any, runtime: Any, **filter: Any) -> list[pb.Machine]:
+        request = pb.ListMachinesRequest(filter=pb.MachineFilter(**filter))
+        return list((await runtime.list_machines(request)).machines)
+
+    async def state_of(self: Any, runtime: Any, machine_id: str, state: int) -> pb.Machine:
+        """The machine, once it has this state."""
+        while True:
+            (found,) = await self.listed(runtime, id=machine_id)
+            if found.status.state == state:
+                return found
+            await self.pause()
+
+    async def refusal(self: Any, call: Any) -> APIError:
+        try:
+            answer = await call
+        except APIError as error:
+            return error
+        self.fail(f"the call answered {answer!r}")
+
+    async def test_interface(self: Any) -> None:
+        """It provides the interface."""
+        verifyObject(IMachineRuntime, await self.make_runtime())
+
+    async def test_version(self: Any) -> None:
+        """It has a name and a semantic version."""
+        answer = await (await self.make_runtime()).version(pb.VersionRequest())
+        self.assertTrue(answer.runtime_name)
+        self.assertTrue(re.match(r"\d+\.\d+\.\d+", answer.runtime_version))
+
+    async def test_status(self: Any) -> None:
+        """It tells its classes with their capabilities."""
+        answer = await (await self.make_runtime()).status(pb.StatusRequest())
+        by_name = {one.machine_class.name: one for one in answer.machine_class_status}
+        found = by_name[self.class_name]
+        self.assertGreater(found.quantity, 0)
+        self.assertGreater(found.machine_class.capabilities.resources["memory"], 1 << 20)
+        self.assertGreater(found.machine_class.capabilities.resources["cpu"], 0)
+
+    async def test_create(self: Any) -> None:
+        """The answer has an id, the labels and annotations, and a status."""
+        _, made = await self.create()
+        wanted = machine("x", self.class_name)
+        self.assertTrue(made.metadata.id)
+        self.assertGreater(made.metadata.created_at, 1_600_000_000 * 10**9)
+        self.assertEqual(made.metadata.labels, wanted.metadata.labels)
+        self.assertEqual(made.metadata.annotations, wanted.metadata.annotations)
+        self.assertGreaterEqual(made.status.observed_generation, made.metadata.generation)
+
+    async def test_create_again(self: Any) -> None:
+        """For one UID there is one machine, however often it is asked for."""
+        runtime, made = await self.create()
+        again = machine("renamed", self.class_name, uid="uid-x")
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=again))
+        self.assertEqual(answer.machine.metadata.id, made.metadata.id)
+        self.assertEqual(len(await self.listed(runtime)), 1)
+
+    async def test_create_unknown_class(self: Any) -> None:
+        """A class that is not offered is a bad request that names it."""
+        runtime = await self.make_runtime()
+        wanted = machine("x", "no-such-class")
+        error = await self.refusal(runtime.create_machine(pb.CreateMachineRequest(machine=wanted)))
+        self.assertEqual(error.code, 400)
+        self.assertIn("no-such-class", error.message)
+
+    async def test_list(self: Any) -> None:
+        """By id, by all of the given labels, or all."""
+        runtime, made = await self.create("x")
+        other = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("y", self.class_name))
+        )
+        ids = {made.metadata.id, other.machine.metadata.id}
+        self.assertEqual({one.metadata.id for one in await self.listed(runtime)}, ids)
+        (by_id,) = await self.listed(runtime, id=made.metadata.id)
+        self.assertEqual(by_id.metadata.id, made.metadata.id)
+        (by_label,) = await self.listed(runtime, label_selector={IRONCORE.uid_label: "uid-y"})
+        self.assertEqual(by_label.metadata.id, other.machine.metadata.id)
+        both = {IRONCORE.uid_label: "uid-y", IRONCORE.name_label: "x"}
+        self.assertEqual(await self.listed(runtime, label_selector=both), [])
+
+    async def test_unknown(self: Any) -> None:
+        """An id that nobody has: not found, but an empty list for a list."""
+        runtime = await self.make_runtime()
+        for call in (
+            runtime.delete_machine(pb.DeleteMachineRequest(machine_id="nobody")),
+            runtime.update_machine_power(pb.UpdateMachinePowerRequest(machine_id="nobody")),
+            runtime.update_machine_annotations(
+                pb.UpdateMachineAnnotationsRequest(machine_id="nobody")
+            ),
+            runtime.exec(pb.ExecRequest(machine_id="nobody")),
+            runtime.attach_volume(pb.AttachVolumeRequest(machine_id="nobody")),
+        ):
+            self.assertIsInstance(await self.refusal(call), NotFound)
+        self.assertEqual(await self.listed(runtime, id="nobody"), [])
+
+    async def test_runs(self: Any) -> None:
+        """A machine that is wanted on comes to run."""
+        runtime, made = await self.create()
+        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
+
+    async def test_created_off(self: Any) -> None:
+        """A machine that is wanted off is not started first."""
+        runtime, made = await self.create(power=pb.POWER_OFF)
+        self.assertEqual(made.status.state, pb.MACHINE_STOPPED)
+        error = await self.refusal(runtime.exec(pb.ExecRequest(machine_id=made.metadata.id)))
+        self.assertEqual(error.code, 409)
+
+    async def test_power(self: Any) -> None:
+        """On, off and on again; each change is a new generation that is observed."""
+        runtime, made = await self.create()
+        id, generation = made.metadata.id, made.metadata.generation
+        for power, state in (
+            (pb.POWER_OFF, pb.MACHINE_STOPPED),
+            (pb.POWER_OFF, pb.MACHINE_STOPPED),
+            (pb.POWER_ON, pb.MACHINE_RUNNING),
+        ):
+            request = pb.UpdateMachinePowerRequest(machine_id=id, power=power)
+            await runtime.update_machine_power(request)
+            found = await self.state_of(runtime, id, state)
+        self.assertEqual(found.metadata.generation, generation + 2)
+        self.assertEqual(found.status.observed_generation, generation + 2)
+        self.assertEqual(found.spec.power, pb.POWER_ON)
+
+    async def test_annotations(self: Any) -> None:
+        """New annotations replace all old ones."""
+        runtime, made = await self.create()
+        request = pb.UpdateMachineAnnotationsRequest(
+            machine_id=made.metadata.id, annotations={"only": "this"}
+        )
+        await runtime.update_machine_annotations(request)
+        (found,) = await self.listed(runtime)
+        self.assertEqual(found.metadata.annotations, {"only": "this"})
+
+    async def test_delete(self: Any) -> None:
+        """When the answer comes the machine is gone; asking twice at once is fine, later not."""
+        runtime, made = await self.create()
+        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
+        request = pb.DeleteMachineRequest(machine_id=made.metadata.id)
+        first, second = runtime.delete_machine(request), runtime.delete_machine(request)
+        await first
+        await second
+        self.assertEqual(await self.listed(runtime), [])
+        self.assertIsInstance(await self.refusal(runtime.delete_machine(request)), NotFound)
+
+    async def test_exec(self: Any) -> None:
+        """Each Exec has a URL of its own."""
+        runtime, made = await self.create()
+        request = pb.ExecRequest(machine_id=made.metadata.id)
+        urls = {(await runtime.exec(request, user="ann")).url for _ in range(3)}
+        self.assertEqual(len(urls), 3)
+
+    async def test_exec_other_machine(self: Any) -> None:
+        """A machine that has the id but not the UID is not the machine that was meant."""
+        runtime, made = await self.create()
+        request = pb.ExecRequest(machine_id=made.metadata.id)
+        error = await self.refusal(runtime.exec(request, machine_uid="uid-another"))
+        self.assertIsInstance(error, NotFound)
+
+    async def test_events(self: Any) -> None:
+        """What happened to a machine can be asked for."""
+        runtime, made = await self.create()
+        await self.state_of(runtime, made.metadata.id, pb.MACHINE_RUNNING)
+        events = (await runtime.list_events(pb.ListEventsRequest())).events
+        spec = events[-1].spec
+        self.assertEqual(spec.involved_object_meta.id, made.metadata.id)
+        self.assertTrue(spec.reason and spec.message and spec.event_time)
+        nobody = pb.ListEventsRequest(filter=pb.EventFilter(id="nobody"))
+        self.assertEqual(list((await runtime.list_events(nobody)).events), [])

@@ -1,0 +1,143 @@
+"""
+What tests of runtimes share: a place, facts of a machine, a whole runtime, a client of its consoles.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
+from twisted_exec.runtimes.service import MARK, MachineRuntime
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.remotecommand_client import connect
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.tls.endpoints import unix_client_endpoint
+
+SHELL = {
+    "name": "shell",
+    "driver": "pty",
+    "command": ["/bin/sh", "-i"],
+    "same_user": True,
+    "capabilities": {"cpu": 1, "memory": "64Mi"},
+}
+VM = {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "128Mi"}}
+
+
+def pause() -> Deferred[None]:
+    """A moment, for polling."""
+    return deferLater(reactor, 0.01, lambda: None)  # type: ignore[arg-type]
+
+
+class RuntimeCase(TestCase):
+    """A private directory, processes that are looked for afterwards."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.table = ProcessTable(reactor, MARK)  # type: ignore[arg-type]
+        self.leaders: list[Leader] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.mark = f"test-{os.path.basename(self.directory)}"
+
+    def pause(self) -> Deferred[None]:
+        return pause()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        while not condition():
+            await pause()
+
+    def facts(self, id: str = "m") -> MachineFacts:
+        return MachineFacts(
+            id=id,
+            label=f"default/{id}",
+            hostname="",
+            directory=self.directory,
+            marker=(MARK, f"{self.mark}/{id}"),
+            started=self.leaders.append,
+            event=lambda *told: self.events.append(told),
+        )
+
+    def alive(self) -> list[int]:
+        """Processes that any machine of this test started."""
+        found = self.table.look_now()
+        return [pid for pid, (_, mark) in found.items() if mark.startswith(f"{self.mark}/")]
+
+    def started_at(self, pid: int) -> int:
+        found = read_process(pid)
+        assert found is not None
+        return found.start
+
+    async def make_runtime(self, *classes: dict[str, Any], **options: Any) -> MachineRuntime:
+        """A runtime that is ready, and is stopped after the test."""
+        chosen = parse({"classes": list(classes or (SHELL,))})
+        cache = options.pop("cache", None) or RequestCache(reactor)  # type: ignore[arg-type]
+        runtime = MachineRuntime(
+            [one.build(reactor, self.table) for one in chosen],
+            self.table,
+            reactor,
+            state_directory=os.path.join(self.directory, "state"),
+            cache=cache,
+            exec_url=options.pop("exec_url", lambda token: f"https://runtime.example/{token}"),
+            **options,
+        )
+        await runtime.prepare()
+        runtime.startService()
+        self.mark = runtime._id
+        self.addCleanup(lambda: runtime.stopService() if runtime.running else None)
+        return runtime
+
+
+class User:
+    """A user at a console; keeps everything."""
+
+    def __init__(self) -> None:
+        self.got = bytearray()
+        self.ending: Ending | None = None
+        self.gone = ""
+        self.stream: Any = None
+
+    def attached(self, stream: Any) -> None:
+        self.stream = stream
+
+    def data_received(self, data: bytes) -> None:
+        self.got += data
+
+    def ended(self, ending: Ending) -> None:
+        self.ending = ending
+
+    def detached(self, reason: str) -> None:
+        self.gone = reason or "gone"
+
+
+async def open_console(url: str, **headers: str) -> User:
+    """
+    Open an exec URL on a UNIX socket.
+
+    :raises UpgradeRefused: the server says no.
+    """
+    parts = urlsplit(url)
+    user = User()
+    head = UpgradeRequest(
+        b"GET",
+        parts.path.encode(),
+        b"localhost",
+        [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+    )
+    endpoint = unix_client_endpoint(reactor, unquote(parts.netloc))
+    await connect(endpoint, head, user, clock=reactor, timeout_seconds=10)  # type: ignore[arg-type]
+    return user

@@ -1,0 +1,255 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.keeper`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ProcessTerminated
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tests.console.doubles import MemoryConsole, MemoryStream
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import LineEnded
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.interfaces import IMachineDriver, IRun, MachineFacts
+from twisted_exec.runtimes.keeper import Keeper
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    POWERED_OFF,
+    Ending,
+    TerminalSize,
+)
+
+OFF = Ending(POWERED_OFF, "off")
+
+
+@implementer(IRun)
+class MemoryRun(MemoryConsole):
+    """A run whose machine is the test."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        super().__init__(paced=True, later=driver.later)
+        self._driver = driver
+        self.stops = 0
+        self.stopping: Deferred[None] | None = None
+
+    def stop(self) -> Deferred[None]:
+        self.stops += 1
+        return succeed(None) if self.stopping is None else self.stopping
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        if self._driver.refuses:
+            self._driver.refusals += 1
+            raise_ = Deferred()  # type: Deferred[Any]
+            raise_.errback(ServiceUnavailable("no QEMU here"))
+            return raise_
+        return super().connect(factory)
+
+
+@implementer(IMachineDriver)
+class MemoryDriver:
+    """Makes runs and keeps them."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.runs: list[MemoryRun] = []
+        self.later = False
+        self.refuses = False
+        self.refusals = 0
+
+    def missing(self) -> str:
+        return ""
+
+    def run(self, facts: MachineFacts) -> MemoryRun:
+        self.runs.append(MemoryRun(self))
+        return self.runs[-1]
+
+
+class KeeperTests(SynchronousTestCase):
+    """Tests for :class:`Keeper`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.driver = MemoryDriver()
+        self.states: list[int] = []
+        self.events: list[tuple[str, str, str]] = []
+        facts = MachineFacts(
+            id="m",
+            label="default/m",
+            hostname="",
+            directory="",
+            marker=("", ""),
+            started=lambda _: None,
+            event=lambda *told: self.events.append(told),
+        )
+        self.keeper = Keeper(self.driver, facts, self.clock, self.states.append)
+
+    @property
+    def run_(self) -> MemoryRun:
+        """The latest that was connected."""
+        return [one for one in self.driver.runs if one.line is not None][-1]
+
+    def attach(self) -> MemoryStream:
+        assert self.keeper.session is not None
+        return MemoryStream(self.keeper.session.viewer())
+
+    def test_on(self) -> None:
+        """A machine that is switched on runs; switching on again changes nothing."""
+        self.keeper.power_on()
+        self.keeper.power_on()
+        self.assertEqual(len(self.driver.runs), 1)
+        self.assertEqual(self.states, [pb.MACHINE_RUNNING])
+        self.run_.says(b"hello")
+        self.assertEqual(self.attach().since(), b"hello")
+
+    def test_off(self) -> None:
+        """Switched off, viewers are told why, the run is stopped, and there is nothing to attach to."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.run_.stops, 1)
+        self.assertIsNone(self.keeper.session)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.successResultOf(self.keeper.power_off(OFF))
+
+    def test_off_takes_time(self) -> None:
+        """It is off when nothing of it runs any more, not before."""
+        self.keeper.power_on()
+        self.run_.stopping = Deferred()
+        off = self.keeper.power_off(OFF)
+        again = self.keeper.power_off(OFF)
+        self.assertNoResult(off)
+        self.run_.stopping.callback(None)
+        self.successResultOf(off)
+        self.successResultOf(again)
+
+    def test_on_while_going_off(self) -> None:
+        """The last wish counts: it is started again when it is off."""
+        self.keeper.power_on()
+        first = self.run_
+        first.stopping = Deferred()
+        off = self.keeper.power_off(OFF)
+        self.keeper.power_on()
+        self.assertEqual(len(self.driver.runs), 1)
+        first.stopping.callback(None)
+        self.successResultOf(off)
+        self.assertIsNot(self.run_, first)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_ends_by_itself(self) -> None:
+        """A command that ends is started again; its viewers got its exit code; the state stays."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.run_.close(ProcessTerminated(exitCode=7))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.exit_code, 7)
+        self.clock.advance(0.1)
+        self.assertEqual([one.line is not None for one in self.driver.runs], [True, True])
+        self.assertEqual(set(self.states), {pb.MACHINE_RUNNING})
+
+    def test_attach_while_it_rests(self) -> None:
+        """Who comes between two lines reads the old output and waits for the new line."""
+        self.keeper.power_on()
+        self.run_.says(b"old ")
+        self.run_.close(ProcessTerminated(exitCode=1))
+        early = self.attach()
+        self.assertTrue(early.input_paused)
+        self.clock.advance(0.1)
+        self.assertFalse(early.input_paused)
+        self.run_.says(b"new")
+        self.assertEqual(early.since(), b"old new")
+
+    def test_size_is_kept(self) -> None:
+        """The next line has the size that the last one had."""
+        self.keeper.power_on()
+        self.attach().viewer.window_changed(TerminalSize(132, 50))
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.assertEqual(self.run_.sizes, [TerminalSize(132, 50)])
+
+    def test_ends_early_again_and_again(self) -> None:
+        """Starts become rarer, up to one in half a minute, and come at once again after a long run."""
+        self.keeper.power_on()
+        delays = []
+        for _ in range(12):
+            self.run_.close(ProcessTerminated(exitCode=1))
+            (rest,) = self.clock.getDelayedCalls()
+            delays.append(round(rest.getTime() - self.clock.seconds(), 3))
+            self.clock.advance(delays[-1] + 0.001)
+        self.assertEqual(delays[:4], [0.1, 0.2, 0.4, 0.8])
+        self.assertEqual(delays[-1], 30.0)
+        self.clock.advance(10)
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.assertFalse(self.run_.closed)
+
+    def test_off_while_it_rests(self) -> None:
+        """Switching off ends the rest, and leaves no timer."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        early = self.attach()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(early.ending, OFF)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_off_and_on_while_it_rests(self) -> None:
+        """It comes back, with a session that is not over."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.keeper.power_off(OFF)
+        self.keeper.power_on()
+        self.clock.advance(1)
+        self.assertFalse(self.run_.closed)
+        self.assertIsNone(self.attach().ending)
+
+    def test_cannot_start(self) -> None:
+        """It stays pending, says why once for each attempt, and is tried again."""
+        self.driver.refuses = True
+        self.keeper.power_on()
+        self.assertEqual(self.states, [pb.MACHINE_PENDING])
+        self.assertEqual(self.events[0], ("Warning", "StartFailed", "no QEMU here"))
+        self.driver.refuses = False
+        self.clock.advance(0.1)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_off_while_starting(self) -> None:
+        """Starting is given up, and is no failure."""
+        self.driver.later = True
+        self.keeper.power_on()
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.events, [])
+        self.assertEqual(self.states, [pb.MACHINE_STOPPED])
+
+    def test_guest_powers_off(self) -> None:
+        """A machine that switched itself off stays off until it is switched on."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        assert viewer.ending is not None
+        self.assertEqual(viewer.ending.reason, POWERED_OFF)
+        self.clock.advance(100)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(len(self.driver.runs), 1)
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_deleted_in_every_state(self) -> None:
+        """Off for good works from wherever it is."""
+        deleted = Ending(MACHINE_DELETED, "deleted")
+        for act in (
+            lambda: None,
+            self.keeper.power_on,
+            lambda: self.run_.close(ProcessTerminated(exitCode=1)),
+        ):
+            act()
+            self.successResultOf(self.keeper.power_off(deleted))
+            self.keeper.power_on()
+        self.successResultOf(self.keeper.power_off(deleted))
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,174 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.processes`, with real processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from twisted_exec.runtimes.processes import (
+    Family,
+    Leader,
+    Process,
+    RunRecords,
+    _signal,
+    leader,
+    read_process,
+)
+from twisted_exec.runtimes.service import MARK
+
+from .support import RuntimeCase
+
+
+class FamilyCase(RuntimeCase):
+    """Starts shells, and looks after them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.shells: list[subprocess.Popen[bytes]] = []
+        self.addCleanup(self.reap)
+
+    def reap(self) -> None:
+        for shell in self.shells:
+            shell.kill()
+            shell.wait()
+
+    def start(self, script: str, *, marked: bool = True) -> Leader:
+        """A shell that leads a session, has run its script, and then waits."""
+        mark = {MARK: f"{self.mark}/m"} if marked else {}
+        shell = subprocess.Popen(
+            ["/bin/sh", "-c", f"{script}\necho ready\nread forever"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], **mark},
+            start_new_session=True,
+        )
+        self.shells.append(shell)
+        assert shell.stdin is not None and shell.stdout is not None
+        self.addCleanup(shell.stdin.close)
+        self.addCleanup(shell.stdout.close)
+        self.assertEqual(shell.stdout.readline(), b"ready\n")
+        found = leader(shell.pid)
+        assert found is not None
+        return found
+
+    def family(self, *leaders: Leader) -> Family:
+        return Family(self.table, lambda mark: mark == f"{self.mark}/m", leaders)
+
+
+class EndTests(FamilyCase):
+    """Tests for :meth:`Family.end`."""
+
+    async def test_whole_family(self) -> None:
+        """Jobs in groups of their own, and who left the session, are ended with the leader."""
+        found = self.start("set -m; sleep 1000 & setsid sleep 1000 & (sleep 1000 &)")
+        await self.until(lambda: len(self.alive()) == 4)
+        self.assertEqual(await self.family(found).end(), [])
+        self.assertEqual(self.alive(), [])
+
+    async def test_stubborn(self) -> None:
+        """Who ignores polite signals is killed."""
+        found = self.start("trap '' HUP TERM")
+        self.assertEqual(await self.family(found).end(), [])
+        self.assertEqual(self.alive(), [])
+
+    async def test_stopped(self) -> None:
+        """Who is stopped is ended as well."""
+        found = self.start("")
+        os.kill(found.pid, signal.SIGSTOP)
+        self.assertEqual(await self.family(found).end(), [])
+        self.assertEqual(self.alive(), [])
+
+    async def test_without_mark(self) -> None:
+        """A leader's session is the family's, whatever became of the environment."""
+        found = self.start("sleep 1000 &", marked=False)
+        await self.family(found).end()
+        self.assertEqual(self.shells[0].wait(), -signal.SIGHUP)
+
+    async def test_leader_is_gone(self) -> None:
+        """What a leader left in its session is still its family."""
+        found = self.start("trap '' HUP; sleep 1000 & echo $! >&2", marked=False)
+        self.shells[0].kill()
+        self.shells[0].wait()
+        self.assertEqual(await self.family(found).end(), [])
+        table = self.table.look_now()
+        self.assertNotIn(found.session, [process.session for process, _ in table.values()])
+
+    async def test_others_live(self) -> None:
+        """Another machine's processes are not touched."""
+        mine = self.start("", marked=False)
+        other = self.start("", marked=False)
+        await self.family(mine).end()
+        self.assertIsNotNone(read_process(other.pid))
+
+    async def test_id_used_again(self) -> None:
+        """A process that merely has the id of a dead leader is somebody else."""
+        other = self.start("", marked=False)
+        await self.family(Leader(other.pid, other.start - 1)).end()
+        self.assertIsNotNone(read_process(other.pid))
+
+    def test_signal_to_nobody(self) -> None:
+        """A signal goes to the process that was seen, not to the next with its id."""
+        other = self.start("", marked=False)
+        _signal(Process(other.pid, other.start - 1, other.pid, 0), signal.SIGKILL)
+        self.assertIsNotNone(read_process(other.pid))
+
+
+class ReadTests(FamilyCase):
+    """Tests for reading ``/proc``."""
+
+    def test_self(self) -> None:
+        """This process is found, with its session."""
+        found = read_process(os.getpid())
+        assert found is not None
+        self.assertEqual(found.session, os.getsid(0))
+
+    def test_odd_name(self) -> None:
+        """A name with spaces and parentheses does not shift the fields."""
+        path = os.path.join(self.directory, "a ) R 1 (b")
+        os.symlink("/bin/sleep", path)
+        process = subprocess.Popen([path, "1000"], start_new_session=True)
+        self.shells.append(process)
+        found = read_process(process.pid)
+        assert found is not None
+        self.assertEqual(found.session, process.pid)
+
+    def test_zombie(self) -> None:
+        """The remains of a process are not a process."""
+        process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.DEVNULL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        self.assertIsNone(read_process(process.pid))
+        process.wait()
+
+    def test_nobody(self) -> None:
+        """No process, no leader."""
+        self.assertIsNone(leader(2**22 + 1))
+
+
+class RecordTests(RuntimeCase):
+    """Tests for :class:`RunRecords`."""
+
+    def test_round_trip(self) -> None:
+        """What one runtime wrote the next one reads, until it is cleared."""
+        path = os.path.join(self.directory, "runs")
+        records = RunRecords(path)
+        self.assertEqual(records.open(), [])
+        records.write("a", [Leader(7, 8)])
+        records.write("b", [Leader(9, 10)])
+        records.write("a", [])
+        self.assertEqual(RunRecords(path).open(), [Leader(9, 10)])
+        records.clear()
+        self.assertEqual(RunRecords(path).open(), [])
+
+    def test_unreadable(self) -> None:
+        """A torn record, or one of another boot, names nobody."""
+        path = os.path.join(self.directory, "runs")
+        records = RunRecords(path)
+        records.open()
+        for name, text in (("a", '{"boot"'), ("b", '{"boot": "other", "leaders": [[1, 2]]}')):
+            with open(os.path.join(path, name), "w") as file:
+                file.write(text)
+        self.assertEqual(records.open(), [])

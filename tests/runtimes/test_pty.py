@@ -1,0 +1,306 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.pty`, with real pseudo-terminals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import gatherResults
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.protocol import Factory
+
+from tests.contracts.console import ConsoleContract, Line
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.session import Session
+from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
+from twisted_exec.streaming.interfaces import Ending, TerminalSize
+
+from .support import RuntimeCase
+
+
+class PtyCase(RuntimeCase):
+    """Runs commands in pseudo-terminals."""
+
+    def driver(self, *command: str, **options: Any) -> PtyDriver:
+        if not options.get("user"):
+            options.setdefault("same_user", True)
+        chosen = PtyOptions(command=command or ("/bin/sh", "-i"), **options)
+        return PtyDriver(chosen, reactor, self.table)  # type: ignore[arg-type]
+
+    def run_of(self, driver: PtyDriver, id: str = "m") -> PtyRun:
+        run = driver.run(self.facts(id))
+        self.addCleanup(run.stop)
+        return run
+
+    async def line(self, run: PtyRun) -> Line:
+        found: Line = await run.connect(Factory.forProtocol(Line))
+        return found
+
+    async def output(self, script: str, **options: Any) -> bytes:
+        """All that a script prints."""
+        line = await self.line(self.run_of(self.driver("/bin/sh", "-c", script, **options)))
+        await line.over()
+        return line.got.replace(b"\r\n", b"\n")
+
+
+class ContractTests(ConsoleContract, PtyCase):
+    """A pty machine is a console."""
+
+    provoke = b"echo $((6 * 7))x\r"
+    answer = b"42x"
+
+    def make_console(self) -> PtyRun:
+        return self.driver().run(self.facts())
+
+    def clean(self, console: PtyRun) -> Any:
+        return console.stop()
+
+
+class EnvironmentTests(PtyCase):
+    """What a command is given."""
+
+    async def test_environment(self) -> None:
+        """A sane environment, nothing of the runtime's own, and what the class adds."""
+        self.patch(os, "environ", {**os.environ, "SECRET": "canary"})
+        os.putenv("SECRET", "canary")
+        self.addCleanup(os.unsetenv, "SECRET")
+        told = await self.output("env", environment={"EXTRA": "a b"})
+        found = dict(line.split("=", 1) for line in told.decode().splitlines())
+        account = pwd.getpwuid(os.getuid())
+        self.assertEqual(found["HOME"], account.pw_dir)
+        self.assertEqual(found["USER"], account.pw_name)
+        self.assertEqual(found["TERM"], "xterm-256color")
+        self.assertEqual(found["EXTRA"], "a b")
+        self.assertIn("/usr/bin", found["PATH"])
+        self.assertNotIn("canary", told.decode())
+
+    async def test_descriptors(self) -> None:
+        """The terminal three times, and no other descriptor of ours."""
+        with open("/dev/null") as ours:
+            os.set_inheritable(ours.fileno(), True)
+            told = await self.output("for fd in /proc/self/fd/*; do readlink $fd; done; true")
+        self.assertNotIn(b"/dev/null", told)
+        self.assertNotIn(b"socket:", told)
+        self.assertEqual(told.count(b"/dev/pts/"), 3)
+
+    async def test_controlling_terminal(self) -> None:
+        """The command leads a session with the terminal as its own."""
+        told = await self.output("ps -o pid=,sid=,tpgid= -p $$; echo seen >/dev/tty")
+        pid, session, group = told.split()[:3]
+        self.assertEqual({pid, session, group}, {pid})
+        self.assertIn(b"seen", told)
+
+    async def test_directory(self) -> None:
+        """It starts where the class says, else at home, else at the root."""
+        self.assertEqual(await self.output("pwd", directory="/usr"), b"/usr\n")
+        self.assertEqual(await self.output("pwd", directory="/nonexistent"), b"/\n")
+
+    async def test_first_size(self) -> None:
+        """A size that is known before is there from the first moment."""
+        run = self.run_of(self.driver("/bin/sh", "-c", "stty size"))
+        run.window_changed(TerminalSize(132, 50))
+        line = await self.line(run)
+        await line.over()
+        self.assertEqual(line.got, b"50 132\r\n")
+
+    async def test_resize(self) -> None:
+        """A new size is told to the process by SIGWINCH."""
+        run = self.run_of(
+            self.driver("/bin/sh", "-c", "trap 'stty size; exit' WINCH; echo up; read x; read y")
+        )
+        line = await self.line(run)
+        await line.until(b"up")
+        run.window_changed(TerminalSize(100, 30))
+        await line.until(b"30 100")
+
+
+class UserTests(PtyCase):
+    """Whose process it is."""
+
+    def test_asked_for(self) -> None:
+        """The runtime's own user only when that is said."""
+        driver = PtyDriver(PtyOptions(["/bin/sh"]), reactor, self.table)  # type: ignore[arg-type]
+        self.assertIn("same_user", driver.missing())
+
+    def test_unknown_user(self) -> None:
+        """A user that is not there is named."""
+        driver = self.driver(user="no-such-user")
+        self.assertEqual(driver.missing(), "there is no user 'no-such-user' on this host")
+
+    async def test_no_such_command(self) -> None:
+        """A command that is not there cannot be started, and is named."""
+        driver = self.driver("/no/such/program")
+        self.assertIn("'/no/such/program'", driver.missing())
+        with self.assertRaises(ServiceUnavailable):
+            await self.line(self.run_of(driver))
+
+    async def test_own_user_by_name(self) -> None:
+        """The runtime's user can also be named."""
+        name = pwd.getpwuid(os.getuid()).pw_name
+        self.assertEqual((await self.output("id -un", user=name)).decode(), f"{name}\n")
+
+    async def test_other_user(self) -> None:
+        """As root a command runs as its user, with its groups and terminal, and can not go back."""
+        driver = self.driver(user="nobody")
+        if os.getuid() != 0:
+            self.assertEqual(driver.missing(), "only root can run machines as 'nobody'")
+            return
+        told = await self.output(
+            "id -u; id -G; stat -c %u $(tty); grep Cap /proc/self/status", user="nobody"
+        )
+        nobody = pwd.getpwnam("nobody")
+        uid, groups, owner = told.split(b"\n")[:3]
+        self.assertEqual((int(uid), int(owner)), (nobody.pw_uid, nobody.pw_uid))
+        self.assertEqual([int(one) for one in groups.split()], [nobody.pw_gid])
+        self.assertIn(b"CapEff:\t0000000000000000", told)
+
+
+class EndTests(PtyCase):
+    """How it ends."""
+
+    async def test_exit_code(self) -> None:
+        """The line's end tells the exit code, after all output."""
+        line = await self.line(self.run_of(self.driver("/bin/sh", "-c", "echo bye; exit 7")))
+        reason = await line.over()
+        self.assertIsInstance(reason, ProcessTerminated)
+        self.assertEqual((reason.exitCode, line.got), (7, b"bye\r\n"))
+
+    async def test_success(self) -> None:
+        """So it does for 0."""
+        line = await self.line(self.run_of(self.driver("/bin/true")))
+        self.assertIsInstance(await line.over(), ProcessDone)
+
+    async def test_signal(self) -> None:
+        """And for a signal."""
+        line = await self.line(self.run_of(self.driver("/bin/sh", "-c", "kill -9 $$")))
+        self.assertEqual((await line.over()).signal, 9)
+
+    async def test_left_behind(self) -> None:
+        """What the command started in the background ends with it, and holds nothing up."""
+        script = "trap '' HUP; sleep 1000 & setsid sleep 1000 & sleep 0.1; exit 3"
+        line = await self.line(self.run_of(self.driver("/bin/sh", "-c", script)))
+        self.assertEqual((await line.over()).exitCode, 3)
+        self.assertEqual(self.alive(), [])
+
+    async def test_tail_of_paused_line(self) -> None:
+        """Output that nobody has read yet when the command ends is not lost."""
+        run = self.run_of(self.driver("/bin/sh", "-c", "read x; echo last words; exit 1"))
+        line = await self.line(run)
+        line.transport.write(b"\r")
+        line.transport.pauseProducing()
+        await line.over()
+        self.assertIn(b"last words", line.got)
+
+    async def test_stop(self) -> None:
+        """Stopping ends everything, stubborn or not, and twice is as good as once."""
+        script = "trap '' HUP TERM; echo up; while :; do sleep 1000; done"
+        run = self.run_of(self.driver("/bin/sh", "-c", script))
+        line = await self.line(run)
+        await line.until(b"up")
+        await gatherResults([run.stop(), run.stop()])
+        self.assertEqual(self.alive(), [])
+        self.assertEqual((await line.over()).signal, 9)
+
+    async def test_stop_before_start(self) -> None:
+        """A machine that never ran is stopped already."""
+        await self.run_of(self.driver()).stop()
+
+    async def test_input_that_nobody_reads(self) -> None:
+        """Typed bytes that are stuck in the terminal do not keep it open."""
+        run = self.run_of(self.driver("/bin/sh", "-c", "stty raw; echo up; sleep 1000"))
+        line = await self.line(run)
+        await line.until(b"up")
+        line.transport.write(bytes(1 << 20))
+        line.transport.loseConnection()
+        await run.stop()
+        await line.over()
+
+    async def test_leaders_are_told(self) -> None:
+        """The process that leads is told at once, for the records."""
+        await self.line(self.run_of(self.driver()))
+        (found,) = self.leaders
+        self.assertEqual(os.getsid(found.pid), found.pid)
+
+
+class TrafficTests(PtyCase):
+    """Much of everything."""
+
+    async def test_64_mebibytes(self) -> None:
+        """In raw mode 64 MiB pass through a session unchanged."""
+        script = (
+            "import hashlib, os, sys, tty; tty.setraw(1); block = os.urandom(65536);"
+            "digest = hashlib.sha256();"
+            "[(digest.update(block), sys.stdout.buffer.write(block)) for _ in range(1024)];"
+            "sys.stdout.buffer.flush(); sys.stdout.buffer.write(digest.digest())"
+        )
+        run = self.run_of(self.driver("python3", "-c", script))
+        session = Session(run, reactor)  # type: ignore[arg-type]
+        stream = HashingStream(session.viewer())
+        await session.open()
+        await session.when_over()
+        self.assertEqual(stream.count, 64 << 20)
+        self.assertEqual(stream.tail, stream.digest.digest())
+
+    async def test_many(self) -> None:
+        """200 at once, ended at once: no process and no descriptor is left."""
+        driver = self.driver()
+        await self.pause()  # the reactor runs, and has opened what it needs itself
+        before = _descriptors()
+        runs = [self.run_of(driver, f"m{number}") for number in range(200)]
+        lines = await gatherResults([run.connect(Factory.forProtocol(Line)) for run in runs])
+        for line in lines:
+            line.transport.write(b"echo $((6 * 7))x\r")
+        await gatherResults([line.until(b"42x") for line in lines])
+        await gatherResults([run.stop() for run in runs])
+        await gatherResults([line.over() for line in lines])
+        self.assertEqual(self.alive(), [])
+        self.assertEqual(_descriptors() - before, set())
+
+
+def _descriptors() -> set[str]:
+    """What this process has open; the listing's own is gone when it is read."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add(f"{name}: {os.readlink(f'/proc/self/fd/{name}')}")
+        except FileNotFoundError:
+            pass
+    return found
+
+
+class HashingStream:
+    """A viewer's stream that keeps only a hash: of all but the last 32 bytes."""
+
+    session, user = "s", "ann"
+
+    def __init__(self, viewer: Any) -> None:
+        self.digest = hashlib.sha256()
+        self.tail = b""
+        self.count = 0
+        viewer.attached(self)
+
+    def write(self, data: bytes) -> None:
+        data = self.tail + data
+        self.digest.update(data[:-32])
+        self.count += max(0, len(data) - 32)
+        self.tail = data[-32:]
+
+    def end(self, ending: Ending) -> None:
+        pass
+
+    def pause_input(self) -> None:
+        pass
+
+    def resume_input(self) -> None:
+        pass
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        pass
+
+    def unregisterProducer(self) -> None:
+        pass

@@ -1,0 +1,350 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.service`, with real ptys.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.protocol import ProcessProtocol
+
+from tests.console.doubles import MemoryStream
+from tests.contracts.machine_runtime import MachineRuntimeContract, machine
+from twisted_exec.api.status import Conflict, NotFound, NotImplementedByBackend, TooManyRequests
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.runtimes.processes import read_process
+from twisted_exec.runtimes.service import MachineRuntime, StateInUse
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUTTING_DOWN
+
+from .support import SHELL, RuntimeCase
+
+
+class ContractTests(MachineRuntimeContract, RuntimeCase):
+    """The runtime keeps the interface's promises."""
+
+    class_name = "shell"
+
+
+class RemoteContractTests(MachineRuntimeContract, RuntimeCase):
+    """It keeps them just so through gRPC."""
+
+    class_name = "shell"
+
+    async def make_runtime(self, *classes: Any, **options: Any) -> Any:
+        runtime = await super().make_runtime(*classes, **options)
+        target = f"unix://{self.directory}/iri/sock"
+        server = IRIServer(runtime, target, reactor)
+        server.startService()
+        client = IRIClient(target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(server.stopService)
+        self.addCleanup(client.stopService)
+        return client
+
+
+class MachineCase(RuntimeCase):
+    """A runtime with one shell in it."""
+
+    async def start(self, **options: Any) -> tuple[MachineRuntime, str]:
+        runtime = await self.make_runtime(**options)
+        answer = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        id = answer.machine.metadata.id
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        return runtime, id
+
+    async def until_state(self, runtime: MachineRuntime, id: str, state: int) -> None:
+        await self.until(lambda: runtime._machines.get(id).state == state)
+
+    def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
+        _, viewer = runtime.attach(Grant(id))
+        return MemoryStream(viewer)
+
+
+class ConsoleTests(MachineCase):
+    """What a token leads to."""
+
+    async def test_subject(self) -> None:
+        """The machine's own names, for audit."""
+        runtime, id = await self.start()
+        subject, _ = runtime.attach(Grant(id, machine_uid="uid-x"))
+        self.assertEqual(
+            (subject.namespace, subject.machine, subject.uid), ("default", "x", "uid-x")
+        )
+
+    async def test_two_viewers(self) -> None:
+        """Both see one shell; who comes later sees what was before."""
+        runtime, id = await self.start()
+        ann, bob = self.attach(runtime, id), self.attach(runtime, id)
+        ann.viewer.data_received(b"echo $((6 * 7))x\n")
+        await self.until(lambda: b"42x" in bob.got and b"42x" in ann.got)
+        self.assertIn(b"42x", self.attach(runtime, id).got)
+
+    async def test_exit_status(self) -> None:
+        """A shell that ends tells its viewers; the machine stays, with a new shell."""
+        runtime, id = await self.start()
+        ann = self.attach(runtime, id)
+        ann.viewer.data_received(b"exit 7\n")
+        await self.until(lambda: ann.ending)
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.exit_code, 7)
+        bob = self.attach(runtime, id)
+        await self.until(lambda: not bob.input_paused)
+        bob.viewer.data_received(b"echo $((6 * 7))x\n")
+        await self.until(lambda: b"42x" in bob.got)
+        self.assertEqual(runtime._machines.get(id).state, pb.MACHINE_RUNNING)
+
+    async def test_deleted(self) -> None:
+        """Deleting tells the viewers which machine it was, and leaves no process and no file."""
+        runtime, id = await self.start()
+        ann = self.attach(runtime, id)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, MACHINE_DELETED)
+        self.assertEqual(ann.ending.message, 'machine "default/x" was deleted')
+        self.assertEqual(self.alive(), [])
+        self.assertEqual(os.listdir(runtime.directory), [])
+        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "runs")), [])
+        with self.assertRaises(NotFound):
+            runtime.attach(Grant(id))
+
+    async def test_being_deleted(self) -> None:
+        """A machine on its way out is shown as that, and takes no new viewers or wishes."""
+        runtime, id = await self.start()
+        deleting = runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(runtime._machines.get(id).state, pb.MACHINE_TERMINATING)
+        with self.assertRaises(NotFound):
+            runtime.attach(Grant(id))
+        with self.assertRaises(Conflict):
+            await runtime.update_machine_power(pb.UpdateMachinePowerRequest(machine_id=id))
+        await deleting
+
+    async def test_powered_off(self) -> None:
+        """Power going off tells the viewers; then nobody can attach."""
+        runtime, id = await self.start()
+        ann = self.attach(runtime, id)
+        request = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        await runtime.update_machine_power(request)
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, POWERED_OFF)
+        await self.until_state(runtime, id, pb.MACHINE_STOPPED)
+        self.assertEqual(self.alive(), [])
+        with self.assertRaises(Conflict) as caught:
+            runtime.attach(Grant(id))
+        self.assertEqual(caught.exception.message, 'machine "default/x" is powered off')
+
+    async def test_stopped(self) -> None:
+        """A runtime that stops tells the viewers, and leaves no process."""
+        runtime, id = await self.start()
+        ann = self.attach(runtime, id)
+        await runtime.stopService()
+        assert ann.ending is not None
+        self.assertEqual(ann.ending.reason, SHUTTING_DOWN)
+        self.assertEqual(self.alive(), [])
+
+    async def test_full(self) -> None:
+        """Too many outstanding tokens: who asks is told when to come again."""
+        cache = RequestCache(reactor, limit=1)  # type: ignore[arg-type]
+        runtime, id = await self.start(cache=cache)
+        await runtime.exec(pb.ExecRequest(machine_id=id))
+        with self.assertRaises(TooManyRequests) as caught:
+            await runtime.exec(pb.ExecRequest(machine_id=id))
+        self.assertGreater(caught.exception.retry_after_seconds or 0, 0)
+
+    async def test_hardware(self) -> None:
+        """Volumes and network cards are refused, not forgotten."""
+        runtime = await self.make_runtime()
+        for part in (
+            {"volumes": [pb.Volume(name="v")]},
+            {"network_interfaces": [pb.NetworkInterface(name="n")]},
+        ):
+            wanted = machine("x", "shell")
+            wanted.spec.MergeFrom(pb.MachineSpec(**part))  # type: ignore[arg-type]
+            with self.assertRaises(NotImplementedByBackend):
+                await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        self.assertEqual(len(runtime._machines), 0)
+
+    async def test_secrets_are_not_kept(self) -> None:
+        """Ignition data, which may hold secrets, is not given back."""
+        runtime = await self.make_runtime()
+        wanted = machine("x", "shell", pb.POWER_OFF)
+        wanted.spec.ignition_data = b"secret"
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        self.assertEqual(answer.machine.spec.ignition_data, b"")
+
+    async def test_huge_labels(self) -> None:
+        """What is kept for a machine is bounded."""
+        runtime = await self.make_runtime()
+        wanted = machine("x", "shell")
+        wanted.metadata.annotations["big"] = "x" * (300 << 10)
+        with self.assertRaises(Exception) as caught:
+            await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        self.assertEqual(caught.exception.code, 400)  # type: ignore[attr-defined]
+
+
+class OfferTests(RuntimeCase):
+    """Which classes are offered."""
+
+    async def test_missing(self) -> None:
+        """A class that this host cannot run is not offered, the others are."""
+        broken = {**SHELL, "name": "broken", "command": ["/no/such/program"]}
+        runtime = await self.make_runtime(SHELL, broken)
+        self.assertEqual(runtime.offered, ("shell",))
+        answer = await runtime.status(pb.StatusRequest())
+        (found,) = answer.machine_class_status
+        self.assertEqual(found.machine_class.name, "shell")
+        self.assertEqual(
+            dict(found.machine_class.capabilities.resources), {"cpu": 1, "memory": 64 << 20}
+        )
+        self.assertEqual(found.quantity, 100)
+
+
+KILLED = """
+import sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from tests.contracts.machine_runtime import machine
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.service import MARK, MachineRuntime
+
+async def main():
+    table = ProcessTable(reactor, MARK)
+    stubborn = "trap '' HUP TERM; setsid sleep 1000 & echo up; while :; do sleep 1000; done"
+    classes = [
+        {"name": "stubborn", "driver": "pty", "command": ["/bin/sh", "-c", stubborn],
+         "same_user": True, "capabilities": {"cpu": 1, "memory": "1Mi"}},
+        {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "64Mi"}},
+    ]
+    runtime = MachineRuntime(
+        [one.build(reactor, table) for one in parse({"classes": classes})], table, reactor,
+        state_directory=sys.argv[1], cache=RequestCache(reactor), exec_url=str,
+    )
+    await runtime.prepare()
+    runtime.startService()
+    for name in ("stubborn", "vm"):
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine(name, name)))
+    while any(one.state != pb.MACHINE_RUNNING for one in runtime._machines):
+        pause = Deferred()
+        reactor.callLater(0.01, pause.callback, None)
+        await pause
+    print("running", runtime._id, flush=True)
+
+reactor.callWhenRunning(lambda: Deferred.fromCoroutine(main()).addErrback(print))
+reactor.run()
+"""
+
+
+class Child(ProcessProtocol):
+    """Another runtime, in a process that is killed."""
+
+    def __init__(self) -> None:
+        self.printed = b""
+        self.exited: Deferred[None] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        self.printed += data
+
+    def processEnded(self, reason: Any) -> None:
+        self.exited.callback(None)
+
+
+class KilledTests(RuntimeCase):
+    """After kill -9."""
+
+    async def kill_one(self) -> str:
+        """Start a runtime with machines in the state directory, and kill it; :return: its id."""
+        child = Child()
+        state = os.path.join(self.directory, "state")
+        process = reactor.spawnProcess(  # type: ignore[attr-defined]
+            child,
+            sys.executable,
+            [sys.executable, "-c", KILLED, state],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        await self.until(lambda: b"running" in child.printed or child.exited.called)
+        id = child.printed.split()[1].decode()
+        process.signalProcess("KILL")
+        await child.exited
+        return id
+
+    async def test_leftovers(self) -> None:
+        """The next start ends what was left, however stubborn and well hidden, before it offers anything."""
+        self.mark = await self.kill_one()
+        self.assertNotEqual(self.alive(), [])
+        runtime = await self.make_runtime()
+        self.assertEqual(runtime._id, self.mark)
+        self.assertEqual(self.alive(), [])
+        self.assertEqual(os.listdir(runtime.directory), [])
+        self.assertEqual(len(runtime._machines), 0)
+
+    async def test_strangers_live(self) -> None:
+        """A runtime with another state directory ends nobody of this one."""
+        runtime = await self.make_runtime()
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
+        await self.until(self.alive)
+        (pid,) = self.alive()
+        start = self.started_at(pid)
+        self.directory += "/other"
+        os.mkdir(self.directory)
+        await self.make_runtime()
+        found = read_process(pid)
+        assert found is not None
+        self.assertEqual(found.start, start)
+
+    async def test_in_use(self) -> None:
+        """A state directory has one runtime; a second one is refused before it ends anything."""
+        runtime = await self.make_runtime()
+        with self.assertRaises(StateInUse) as caught:
+            await self.make_runtime()
+        self.assertIn("another runtime is using the state directory", str(caught.exception))
+        await runtime.stopService()
+        await self.make_runtime()
+
+
+class LoadTests(RuntimeCase):
+    """Everything at once."""
+
+    async def test_ptys_under_rpc_load(self) -> None:
+        """200 ptys are spawned while many calls are under way: nothing hangs, all comes back."""
+        runtime = await self.make_runtime({**SHELL, "quantity": 500})
+        target = f"unix://{self.directory}/iri/sock"
+        server = IRIServer(runtime, target, reactor)
+        server.startService()
+        self.addCleanup(server.stopService)
+        client = IRIClient(target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        await client.version(pb.VersionRequest())
+        before = len(os.listdir("/proc/self/fd"))
+        calls: list[Any] = []
+        for number in range(200):
+            wanted = machine(f"m{number}", "shell")
+            calls.append(client.create_machine(pb.CreateMachineRequest(machine=wanted)))
+            calls.append(client.list_machines(pb.ListMachinesRequest()))
+        await gatherResults(calls)
+        await self.until(lambda: all(one.state == pb.MACHINE_RUNNING for one in runtime._machines))
+        self.assertEqual(len(self.alive()), 200)
+        for record in runtime._machines:
+            calls.append(client.delete_machine(pb.DeleteMachineRequest(machine_id=record.id)))
+        await gatherResults(calls)
+        self.assertEqual(self.alive(), [])
+        await self.until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+    async def test_killed_shell_under_our_hands(self) -> None:
+        """A shell that somebody kills is started again."""
+        runtime = await self.make_runtime()
+        await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "shell")))
+        await self.until(self.alive)
+        (first,) = self.alive()
+        os.kill(first, signal.SIGKILL)
+        await self.until(lambda: self.alive() and self.alive() != [first])
