@@ -136,6 +136,45 @@ class EscalationTests(APITestCase):
         }
         self.refused(403, "POST", CLUSTERROLES, gathering, user="jane")
 
+    def test_gathered(self) -> None:
+        """A label can put a role into another one, so it needs the role's rules as well."""
+        write = role("writer", ["get", "update", "patch"], "clusterroles")
+        write["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
+        self.answer("POST", CLUSTERROLES, write, code=201)
+        everywhere = binding("writer", "writer", "jane")
+        self.answer("POST", f"{RBAC}/clusterrolebindings", everywhere, code=201)
+        label = {"rbac.authorization.k8s.io/aggregate-to-edit": "true"}
+        labels = {"metadata": {"labels": label}}
+        path = f"{CLUSTERROLES}/cluster-admin"
+        told = self.refused(403, "PATCH", path, labels, user="jane", content_type=MERGE)
+        self.assertIn("attempting to grant RBAC permissions not currently held", told)
+        whole = {**self.stored(kinds.CLUSTERROLES, "cluster-admin")}
+        whole["metadata"] = {**whole["metadata"], "labels": label}
+        self.refused(403, "PUT", path, whole, user="jane")
+        # What one has oneself may be gathered.
+        self.answer("PATCH", f"{CLUSTERROLES}/writer", labels, user="jane", content_type=MERGE)
+
+    def test_no_longer_gathering(self) -> None:
+        """What gathered is not made into a role of fixed rules by someone who has less."""
+        write = role("writer", ["get", "update", "patch"], "clusterroles")
+        write["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
+        self.answer("POST", CLUSTERROLES, write, code=201)
+        everywhere = binding("writer", "writer", "jane")
+        self.answer("POST", f"{RBAC}/clusterrolebindings", everywhere, code=201)
+        less = {"aggregationRule": None, "rules": write["rules"]}
+        self.refused(403, "PATCH", f"{CLUSTERROLES}/view", less, user="jane", content_type=MERGE)
+
+    def test_going(self) -> None:
+        """Whoever lets a role go (finalizers, owners) grants nothing."""
+        write = role("writer", ["get", "update", "patch"], "clusterroles")
+        write["rules"][0]["apiGroups"] = ["rbac.authorization.k8s.io"]
+        self.answer("POST", CLUSTERROLES, write, code=201)
+        everywhere = binding("writer", "writer", "jane")
+        self.answer("POST", f"{RBAC}/clusterrolebindings", everywhere, code=201)
+        held = {"metadata": {"finalizers": ["x/y"]}}
+        path = f"{CLUSTERROLES}/cluster-admin"
+        self.answer("PATCH", path, held, user="jane", content_type=MERGE)
+
 
 class BootstrapTests(APITestCase):
     """What is made at the start."""

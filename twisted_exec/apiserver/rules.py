@@ -103,17 +103,19 @@ class Escalation:
         new = change.new
         if new is None or change.operation == DELETE or MASTERS in change.user.groups:
             return
-        if change.kind in _ROLES and _rules_of(new) != _rules_of(change.old):
+        if _substance(new) == _substance(change.old):
+            return
+        if change.kind in _ROLES:
             await self._admit_role(change, new)
-        elif change.kind in _BINDINGS and _grant_of(new) != _grant_of(change.old):
+        elif change.kind in _BINDINGS:
             await self._admit_binding(change, new)
 
     async def _admit_role(self, change: Change, role: Object) -> None:
         if await self._may(change, "escalate", change.kind, role["metadata"]["name"]):
             return
         wanted = [Rule.from_object(rule) for rule in role.get("rules", [])]
-        if role.get("aggregationRule"):
-            wanted += EVERYTHING
+        if role.get("aggregationRule") or (change.old or {}).get("aggregationRule"):
+            wanted += EVERYTHING  # it could gather anything, tomorrow if not today
         await self._authorizer.confirm_covered(change.user, _namespace(role), wanted)
 
     async def _admit_binding(self, change: Change, binding: Object) -> None:
@@ -147,9 +149,16 @@ def _namespace(obj: Object) -> str:
     return str(obj["metadata"].get("namespace", ""))
 
 
-def _rules_of(role: Mapping[str, Any] | None) -> Any:
-    return role and (role.get("rules"), role.get("aggregationRule"))
+_BOOKKEEPING = ("ownerReferences", "finalizers", "managedFields", "resourceVersion", "generation")
 
 
-def _grant_of(binding: Mapping[str, Any] | None) -> Any:
-    return binding and (binding.get("roleRef"), binding.get("subjects"))
+def _substance(obj: Mapping[str, Any] | None) -> Any:
+    """
+    What an object says without how it is kept.
+
+    All else counts, as in Kubernetes: a label alone can put a role into one that gathers.
+    """
+    if obj is None:
+        return None
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _BOOKKEEPING}
+    return {**obj, "metadata": metadata}
