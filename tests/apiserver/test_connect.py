@@ -103,7 +103,8 @@ class ConsoleTests(ChainTestCase):
     async def test_bad_requests(self) -> None:
         """Dry runs and requests without an upgrade are 400."""
         self.assertIn("dryRun", await self.refused(400, query="?dryRun=All"))
-        self.assertEqual(await self.refused(400, headers=[]), "Upgrade request required")
+        told = 'machine "vm": Upgrade request required'
+        self.assertEqual(await self.refused(400, headers=[]), told)
         h2c = [(b"Connection", b"Upgrade"), (b"Upgrade", b"h2c")]
         self.assertIn("cannot upgrade to 'h2c'", await self.refused(400, headers=h2c))
         await self.refused(405, method=b"PUT")
@@ -136,7 +137,7 @@ class ConsoleTests(ChainTestCase):
         """What the poollet refuses is passed on."""
         status = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "full"}
         self.pool.answer = 429, status
-        self.assertEqual(await self.refused(429), "full")
+        self.assertEqual(await self.refused(429), 'machine "vm": full')
         self.assertEqual(self.ends(), [("full", 429)])
         self.pool.answer = 200, {}
         self.assertIn("status code 200", await self.refused(502))
@@ -238,8 +239,11 @@ class AddressTests(ChainTestCase):
         await self.make_pool(("InternalIP", "127.0.0.2"), ("ExternalIP", "127.0.0.3"), port=port)
         await self.make_machine()
         told = await self.refused(502)
-        self.assertIn(f"cannot connect to 127.0.0.2:{port}", told)
-        self.assertIn(f"127.0.0.3:{port}", told)
+        self.assertEqual(
+            told,
+            f'machine "vm": cannot connect to pool "pool-a" at 127.0.0.2:{port}: connection '
+            f'refused; pool "pool-a" at 127.0.0.3:{port}: connection refused',
+        )
         self.assertEqual(made.requests, [])
 
     async def test_not_preferred(self) -> None:
@@ -255,7 +259,7 @@ class AddressTests(ChainTestCase):
         made.silent = True
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
-        self.assertIn(f"127.0.0.1:{port}", await self.refused(504))
+        self.assertIn(f'machine "vm": pool "pool-a" at 127.0.0.1:{port}', await self.refused(504))
 
     async def test_another_pools_poollet(self) -> None:
         """A poollet whose certificate names another pool is not believed."""
@@ -337,7 +341,7 @@ class TokenTests(ChainTestCase):
 
     async def test_unauthenticated(self) -> None:
         """Who is nobody is refused, on record."""
-        self.assertEqual(await self.refused(401, user=""), "Unauthorized")
+        self.assertEqual(await self.refused(401, user=""), 'machine "vm": Unauthorized')
         wrong = (b"Authorization", b"Bearer wrong")
         await self.refused(401, user="", headers=[*WEBSOCKET, wrong])
         self.assertEqual(self.ends(), [("Unauthorized", 401)] * 2)

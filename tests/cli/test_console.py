@@ -93,6 +93,8 @@ class ExplainTests(SynchronousTestCase):
     def test_refusals(self) -> None:
         """What an API server refuses, in a user's words."""
         self.assertEqual(explain(NotFound("machines", "vm")), 'machine "vm" not found')
+        lost = NotFound("pools", "p", "x.y", 'pools.x.y "p" not found: machine vm was in it')
+        self.assertEqual(explain(lost), 'pool "p" not found: machine vm was in it')
         self.assertEqual(explain(Forbidden("user ann may not")), "forbidden: user ann may not")
         self.assertEqual(
             explain(Unauthorized()), "the server does not accept these credentials: Unauthorized"

@@ -146,7 +146,9 @@ class RefusalTests(PoolletCase):
     async def test_unauthenticated(self) -> None:
         """No credential, a wrong token, a stranger's certificate: 401."""
         await self.start()
-        self.assertEqual(await self.refused(401, user=b"", identity=None), "Unauthorized")
+        self.assertEqual(
+            await self.refused(401, user=b"", identity=None), 'machine "vm": Unauthorized'
+        )
         await self.refused(
             401, user=b"", identity=None, headers=[(b"Authorization", b"Bearer bad")]
         )
@@ -214,7 +216,8 @@ class RefusalTests(PoolletCase):
         code, body = await self.get(
             EXEC.format("lab", "vm"), identity=API_SERVER, headers=[(b"X-Remote-User", b"jane")]
         )
-        self.assertEqual((code, status(body)["message"]), (400, "Upgrade request required"))
+        told = 'machine "vm": Upgrade request required'
+        self.assertEqual((code, status(body)["message"]), (400, told))
         self.assertEqual(self.runtime.execs, [])
 
     async def test_on_its_way_out(self) -> None:
@@ -293,7 +296,7 @@ class RefusalTests(PoolletCase):
         """What the stream server answers is passed on."""
         await self.start()
         self.lines.refusal = b"HTTP/1.1 404 Not Found\r\nContent-Length: 13\r\n\r\nunknown token"
-        self.assertEqual(await self.refused(404), "unknown token")
+        self.assertEqual(await self.refused(404), 'machine "vm": unknown token')
 
     async def test_api_server_away(self) -> None:
         """When nobody can be asked whether the user may, the answer is not yes."""

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -47,10 +47,12 @@ class Locator:
         self.headers: Sequence[tuple[bytes, bytes]] = [(b"X-Remote-User", b"ann")]
         self.path = b"/backend?x=1"
         self.problem: Exception | None = None
+        self.machine = ""
+        """What is known of the subject when there is a problem."""
         self.waiting: Deferred[Location] | None = None
 
     def locate(self, request: Request) -> Deferred[Location]:
-        request.subject = replace(request.subject, session="s-1", user="ann")
+        request.subject = replace(request.subject, session="s-1", user="ann", machine=self.machine)
         if self.problem is not None:
             return fail(Failure(self.problem))
         if self.waiting is not None:
@@ -93,15 +95,16 @@ class ProxyTestCase(SynchronousTestCase):
         return client
 
     def refused(self, client: MemoryClient) -> APIError:
-        """The client got this Status; everything is closed and on record."""
+        """The client got this Status, for ``vm`` if it was located; all is closed and on record."""
         (answer,) = client.responses()
         status = answer.json()
         self.assertEqual((status["kind"], status["code"]), ("Status", answer.code))
         self.assertEqual(len(self.sessions), 0)
         self.records.check_pairs()
-        self.assertEqual(self.records.ends(), [(status["message"], answer.code)])
+        message = status["message"].removeprefix('machine "vm": ')
+        self.assertEqual(self.records.ends(), [(message, answer.code)])
         return APIError(
-            status["message"],
+            message,
             code=answer.code,
             reason=status["reason"],
             retry_after_seconds=int(answer.headers.get("retry-after", 0)),
@@ -275,6 +278,22 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(self.refused(self.ask(request)).code, 404)
         self.assertIsNone(self.backend.protocol)
 
+    def test_named(self) -> None:
+        """Whatever is refused, the machine is named, once."""
+        for problem, told in (
+            (BadGateway("down"), 'machine "vm": down'),
+            (NotFound("machines", "vm"), 'machines.compute.ironcore.dev "vm" not found'),
+            (Forbidden("machine vm is not for ann"), "machine vm is not for ann"),
+            (Forbidden("machine vm-2 is not vm"), 'machine "vm": machine vm-2 is not vm'),
+        ):
+            self.setUp()
+            self.locator.problem, self.locator.machine = problem, "vm"
+            (answer,) = self.ask().responses()
+            self.assertEqual((answer.code, answer.json()["message"]), (problem.code, told))
+        self.setUp()
+        (answer,) = self.ask(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n").responses()
+        self.assertEqual(answer.json()["message"], 'machine "vm": Upgrade request required')
+
     def test_other_upgrades(self) -> None:
         """Only two upgrades pass."""
         for name in (b"h2c", b"TLS/1.0", b"websocket, h2c", b"SPDY/3"):
@@ -367,6 +386,16 @@ class RefuseTests(ProxyTestCase):
         )
         refused = self.refused(client)
         self.assertEqual((refused.code, refused.retry_after_seconds), (429, 9))
+
+    def test_backend_does_not_know_us(self) -> None:
+        """That it wants other credentials of us is nothing that the client could mend."""
+        client = self.ask()
+        self.backend.protocol.dataReceived(b"HTTP/1.1 401 X\r\nContent-Length: 2\r\n\r\nno")
+        refused = self.refused(client)
+        self.assertEqual(
+            (refused.code, refused.message),
+            (502, "10.0.0.0:1 does not accept this server's credentials"),
+        )
 
     def test_redirect(self) -> None:
         """A redirect is not followed, and its target not told."""

@@ -141,18 +141,19 @@ class MachineLocator:
         if not port or not 0 < port <= _LARGEST_PORT:
             port = self._dialect.default_port
         addresses = usable_addresses(pool, self._backend.address_types)
-        endpoints = [
-            (f"{host}:{port}", endpoint)
+        endpoints = {
+            f"{host}:{port}": endpoint
             for host in addresses
             if (endpoint := self._endpoint(host, port, name)) is not None
-        ]
+        }
         if not endpoints:
             raise no_address(pool, self._backend.address_types)
+        first = next(iter(endpoints))
         return Location(
             subject=request.subject,
-            endpoints=endpoints,
+            endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
             path=self._dialect.poollet_path(target.namespace, target.name).encode("ascii"),
-            host=endpoints[0][0].encode("idna" if not endpoints[0][0].isascii() else "ascii"),
+            host=first.encode("ascii" if first.isascii() else "idna"),
         )
 
     def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:

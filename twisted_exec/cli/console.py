@@ -264,9 +264,10 @@ def explain(error: BaseException) -> str:
 
 
 def _explain_refusal(error: Any) -> str:
-    kind, name = str(error.details.get("kind", "")), error.details.get("name")
+    kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind and name:
-        return f'{kind.removesuffix("s")} "{name}" not found'
+        singular = str(kind).removesuffix("s")
+        return str(error.message).replace(f'{kind}.{group} "{name}"', f'{singular} "{name}"')
     if error.reason == "Forbidden":
         return f"forbidden: {error.message}"
     if error.reason == "Unauthorized":

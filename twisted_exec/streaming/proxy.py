@@ -8,11 +8,13 @@ refusal is told, and one audit start and one end for every session, refusals
 included.
 
 Order, as in kube-apiserver: who (401), may they (403), is it there (404, 400),
-and only then whether the request is an upgrade at all (400).
+and only then whether the request is an upgrade at all (400).  Every refusal names
+the machine: whoever reads it may have asked for many.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +33,9 @@ from twisted_exec.api.status import (
     MethodNotAllowed,
     NotFound,
     ServiceUnavailable,
+    Unauthorized,
 )
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
 from twisted_exec.streaming.sessions import Session, Sessions, ending_query, parse_ending
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
@@ -116,7 +119,10 @@ class Proxy:
         if request.method not in (b"GET", b"POST"):
             request.setHeader(b"Allow", b"GET, POST")
             raise MethodNotAllowed("a stream is opened with GET or POST")
-        await _Passage(self, request).run()
+        try:
+            await _Passage(self, request).run()
+        except APIError as error:
+            raise naming(error, request.subject) from None
 
     async def _end_by_request(
         self, request: Request, caller_of: Callable[[Request], Deferred[str]]
@@ -159,6 +165,7 @@ class _Passage:
         except BaseException as problem:
             sessions.refused(self._request.subject, *_told(problem))
             raise
+        self._request.subject = self._location.subject
         self._session = sessions.open(self._location.subject)
         try:
             upgrade = require_upgrade(self._request)
@@ -179,6 +186,9 @@ class _Passage:
                 timeout_seconds=self._proxy.answer_seconds,
             )
         except UpgradeRefused as refused:
+            if refused.code == Unauthorized.code:
+                # Whoever asks us is known by now; it is we who are not.
+                raise BadGateway(f"{label} does not accept this server's credentials") from None
             raise refused.as_api_error() from None
         except APIError as error:
             raise APIError(
@@ -269,6 +279,20 @@ class _Passage:
         except UpgradeRefused as answer:
             if not 200 <= answer.code < 300:
                 raise
+
+
+def naming(error: APIError, subject: Subject) -> APIError:
+    """The error, its message preceded by the machine's name unless it holds that already."""
+    name = re.escape(subject.machine)
+    if not name or re.search(rf'"{name}"|\bmachine {name}(?![-.\w])', error.message):
+        return error
+    return APIError(
+        f'machine "{subject.machine}": {error.message}',
+        code=error.code,
+        reason=error.reason,
+        details=error.details,
+        retry_after_seconds=error.retry_after_seconds,
+    )
 
 
 def _told(problem: BaseException) -> tuple[int, str]:
