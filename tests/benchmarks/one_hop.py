@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import procfs
 from twisted_exec.tls.authority import Authority
 
-from . import load, process
+from . import load
 
 ROUNDS = 3
 BULK_BYTES = 512 << 20
@@ -129,9 +130,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 def spent(pid: int | None, work: Callable[[], float | list[float]]) -> tuple[object, float]:
     """Do the work; its result, and the CPU seconds that ``pid`` spent on it."""
-    before = process.cpu_seconds(pid) if pid else 0.0
+    before = procfs.cpu_seconds(pid) if pid else 0.0
     result = work()
-    return result, (process.cpu_seconds(pid) - before) if pid else 0.0
+    return result, (procfs.cpu_seconds(pid) - before) if pid else 0.0
 
 
 def bulk(candidate: Candidate) -> tuple[float, float]:
@@ -155,10 +156,10 @@ def idle_cost(candidate: Candidate) -> tuple[float | None, float | None]:
     if candidate.pid is None:
         return None, None
     load.idle(candidate.connect, 20)  # what the first sessions allocate is not theirs alone
-    memory, cpu = process.resident_bytes(candidate.pid), process.cpu_seconds(candidate.pid)
+    memory, cpu = procfs.resident_bytes(candidate.pid), procfs.cpu_seconds(candidate.pid)
     lines = load.idle(candidate.connect, IDLE_SESSIONS)
-    grown = process.resident_bytes(candidate.pid) - memory
-    spent_cpu = process.cpu_seconds(candidate.pid) - cpu
+    grown = procfs.resident_bytes(candidate.pid) - memory
+    spent_cpu = procfs.cpu_seconds(candidate.pid) - cpu
     for line in lines:
         line.close()
     return grown / IDLE_SESSIONS / 1e3, spent_cpu / IDLE_SESSIONS * 1e3

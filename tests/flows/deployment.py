@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from twisted.internet import reactor
@@ -218,6 +218,16 @@ async def gone(client: KubeClient, resource: Resource, name: str, namespace: str
                 return
             raise
         await pause()
+
+
+async def settled(figure: Callable[[], int], *, turns: int = 10) -> int:
+    """Fires with a figure that has been the same for some turns of looking again."""
+    value, same = figure(), 0
+    while same < turns:
+        await pause()
+        value, last = figure(), value
+        same = same + 1 if value == last else 0
+    return value
 
 
 def pause() -> Deferred[None]:

@@ -35,3 +35,34 @@ def resident_bytes(pid: int) -> int:
 
 def open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def written_bytes(pid: int) -> int:
+    """What a process has handed to ``write`` so far."""
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        if line.startswith("wchar:"):
+            return int(line.split()[1])
+    raise ValueError(f"the kernel does not count what {pid} writes")
+
+
+def name(pid: int) -> str:
+    """A process's short name; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, without those that end meanwhile."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        except OSError:
+            continue
+        waiting += [int(child) for child in children]
+        found += [int(child) for child in children]
+    return found

@@ -1,0 +1,193 @@
+"""
+Many: ptys spawned while RPCs are under way, and sessions that end in every
+order.  What they used is given back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.trial.unittest import TestCase
+
+from tests import procfs
+from twisted_exec.api import kinds
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+from .consoles import Screen, watch
+from .deployment import Deployment, pause, settled
+
+PTYS = 200
+SESSIONS = 1000
+MACHINES = 10
+VIEWERS = 10
+
+
+class ManyPtysTests(TestCase):
+    """The runtime alone, under load."""
+
+    timeout = 180
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start_runtime()
+        self.client = IRIClient(self.deployment.iri_target, reactor)
+        self.client.startService()
+        self.addCleanup(self.client.stopService)
+
+    async def test_ptys_under_load(self) -> None:
+        """
+        200 ptys are made while other calls keep coming; all run, all end, and no
+        process or descriptor is left.
+        """
+        pid = self.deployment.runtime.transport.pid
+        # What the first machine opens for good (threads, files) is not the 200's.
+        await self.client.delete_machine(pb.DeleteMachineRequest(machine_id=await self.create(0)))
+        await settled(lambda: len(procfs.descendants(pid)))
+        descriptors = procfs.open_descriptors(pid)
+        busy = [Deferred.fromCoroutine(self.keep_asking()) for _ in range(4)]
+        creating = [Deferred.fromCoroutine(self.create(n)) for n in range(1, PTYS + 1)]
+        ids = await gatherResults(creating, consumeErrors=True)
+        await self.until(lambda machines: len(machines) == PTYS and all(map(running, machines)))
+        self.assertEqual(len(procfs.descendants(pid)), PTYS)
+        await gatherResults(
+            [self.client.delete_machine(pb.DeleteMachineRequest(machine_id=one)) for one in ids],
+            consumeErrors=True,
+        )
+        self.asking = False
+        self.assertTrue(all(await gatherResults(busy, consumeErrors=True)))
+        self.assertEqual(procfs.descendants(pid), [])
+        self.assertLessEqual(procfs.open_descriptors(pid), descriptors + 2)
+
+    asking = True
+
+    async def keep_asking(self) -> int:
+        """One call after the other until told to stop; how many were answered meanwhile."""
+        for count in itertools.count():
+            if not self.asking:
+                return count
+            await self.client.list_machines(pb.ListMachinesRequest())
+        raise AssertionError("unreachable")
+
+    async def create(self, number: int) -> str:
+        label = {"machinepoollet.ironcore.dev/machine-uid": f"uid-{number}"}
+        machine = pb.Machine(spec=pb.MachineSpec(**{"class": "shell"}))
+        machine.metadata.labels.update(label)
+        answer = await self.client.create_machine(pb.CreateMachineRequest(machine=machine))
+        return answer.machine.metadata.id
+
+    async def until(self, condition: Callable[[Any], bool]) -> None:
+        while True:
+            answer = await self.client.list_machines(pb.ListMachinesRequest())
+            if condition(answer.machines):
+                return
+            await pause()
+
+
+def running(machine: pb.Machine) -> bool:
+    return machine.status.state == pb.MACHINE_RUNNING
+
+
+class ManySessionsTests(TestCase):
+    """Sessions through all three processes."""
+
+    timeout = 600
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+        self.names = [f"sh-{n}" for n in range(MACHINES)]
+        await gatherResults(
+            [
+                Deferred.fromCoroutine(self.deployment.create_machine(name, "shell"))
+                for name in self.names
+            ],
+            consumeErrors=True,
+        )
+
+    async def test_every_order_of_death(self) -> None:
+        """
+        1 000 sessions end by the user, by a torn connection, by the process, by
+        the power, and by several of these at once; descriptors and memory are
+        back where they were.
+        """
+        orders = [self.leave, self.tear, self.exit, self.power, self.tear_while_exiting]
+        for order in orders:  # allocators and caches reach their size
+            await self.round(order)
+        before = await self.use()
+        for order in itertools.islice(itertools.cycle(orders), SESSIONS // (MACHINES * VIEWERS)):
+            await self.round(order)
+        after = await self.use()
+        for hop, (descriptors, resident) in before.items():
+            self.assertLessEqual(after[hop][0], descriptors + 2, f"descriptors of {hop}")
+            grown = after[hop][1] - resident
+            self.assertLess(grown, 8 << 20, f"{hop} holds {grown} bytes more")
+
+    async def round(self, end: Callable[[list[Screen]], Awaitable[None]]) -> None:
+        """Ten viewers on each of ten machines, each of which has seen the shell answer."""
+        screens = await gatherResults(
+            [Deferred.fromCoroutine(self.opened(name)) for name in self.names * VIEWERS],
+            consumeErrors=True,
+        )
+        await end(screens)
+        for screen in screens:
+            await screen.ended
+
+    async def opened(self, name: str) -> Screen:
+        screen = await watch(self.deployment.admin, name)
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        return screen
+
+    async def use(self) -> dict[str, tuple[int, int]]:
+        """Descriptors and resident bytes of every hop, once its sessions are gone."""
+        found = {}
+        for hop in ("api", "poollet", "runtime"):
+            pid = getattr(self.deployment, hop).transport.pid
+            await settled(lambda pid=pid: procfs.open_descriptors(pid))
+            found[hop] = (procfs.open_descriptors(pid), procfs.resident_bytes(pid))
+        return found
+
+    async def leave(self, screens: list[Screen]) -> None:
+        for screen in screens:
+            screen.transport.loseConnection()
+
+    async def tear(self, screens: list[Screen]) -> None:
+        for screen in screens:
+            screen.transport.abortConnection()
+
+    async def exit(self, screens: list[Screen]) -> None:
+        """The process ends: all its viewers are told its code."""
+        for screen in screens[:MACHINES]:
+            screen.type(b"exit 3\n")
+        for screen in screens:
+            self.assertEqual((await screen.ended).ending.exit_code, 3)
+            screen.ended = Deferred()
+            screen.ended.callback(None)
+        await self.all_in_state("Running")
+
+    async def power(self, screens: list[Screen]) -> None:
+        for power, state in (("Off", "Shutdown"), ("On", "Running")):
+            for name in self.names:
+                await self.deployment.client.patch(
+                    kinds.MACHINES.resource, name, {"spec": {"power": power}}, "default"
+                )
+            await self.all_in_state(state)
+
+    async def tear_while_exiting(self, screens: list[Screen]) -> None:
+        for number, screen in enumerate(screens):
+            if number < MACHINES:
+                screen.type(b"exit 0\n")
+            if number % 3:
+                screen.transport.abortConnection()
+            elif number % 2:
+                screen.transport.loseConnection()
+
+    async def all_in_state(self, state: str) -> None:
+        for name in self.names:
+            await self.deployment.machine_in_state(name, state)
