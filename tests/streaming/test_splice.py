@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
@@ -19,6 +21,7 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.splice import Splice
+from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import underlying
 
 from .places import PlacesTestCase
@@ -220,6 +223,114 @@ class HalfCloseTests(MemoryTests):
         self.assertEqual(self.user.closed, ["half", "close"])
         self.lose(self.splice.user)
         self.assertEqual(self.reasons, ["backend closed"])
+
+
+class _Side:
+    """One end of :class:`AnyOrderTests`: what it did, and what must then be true."""
+
+    def __init__(self, taker: Taker, transport: MemoryTransport) -> None:
+        self.taker, self.transport = taker, transport
+        self.sent = b""
+        self.done = ""
+
+    def act(self, action: str, amount: int) -> None:
+        if self.done in ("close", "abort") or not self.transport.connected:
+            return
+        if action == "write" and not self.done:
+            data = bytes([amount % 251]) * (amount * 997)
+            self.sent += data
+            self.transport.write(data)
+        elif action == "pause":
+            self.transport.pauseProducing()
+        elif action == "resume":
+            self.transport.resumeProducing()
+        elif action == "half":
+            self.done = self.done or action
+            self.transport.loseWriteConnection()
+        elif action in ("close", "abort"):
+            self.done = action
+            if action == "close":
+                self.transport.loseConnection()
+            else:
+                self.transport.abortConnection()
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(["user", "machine"]),
+    st.sampled_from(["write", "write", "write", "pause", "resume", "half", "close", "abort"]),
+    st.integers(0, 200),
+    st.integers(0, 5),
+)
+
+
+class AnyOrderTests(SynchronousTestCase):
+    """Whatever two ends do, in whatever order, a splice between them keeps its promises."""
+
+    def start(self, encrypted: dict[str, bool]) -> None:
+        self.clock, self.network = Clock(), MemoryNetwork()
+        self.reasons: list[str] = []
+        self.splice = Splice(self.clock, self.reasons.append, drain_seconds=30)
+        self.relayed: list[MemoryTransport] = []
+        self.sides = {}
+        for name, end in (("user", self.splice.user), ("machine", self.splice.machine)):
+            taker = Taker()
+            ours, theirs = self.network.join(end, taker, encrypted[name])
+            self.relayed.append(ours)
+            self.sides[name] = _Side(taker, theirs)
+
+    def turn(self, times: int) -> None:
+        for _ in range(times):
+            for one in list(self.network.transports):
+                one.step(20000)
+            for one in self.relayed:
+                # One buffer, and the reads that were on their way when it filled.
+                self.assertLessEqual(len(one.queued), (64 << 10) + 2 * 20000)
+
+    @settings(max_examples=300, deadline=None)
+    @given(
+        st.lists(ACTIONS, max_size=25),
+        st.fixed_dictionaries({"user": st.booleans(), "machine": st.booleans()}),
+        st.sampled_from(["user", "machine"]),
+    )
+    def test_any_order(
+        self,
+        actions: list[tuple[str, str, int, int]],
+        encrypted: dict[str, bool],
+        last: str,
+    ) -> None:
+        """
+        Bytes are never changed or reordered, little is kept, and it ends once:
+        also when the other end neither reads nor closes.
+        """
+        self.start(encrypted)
+        for who, action, amount, turns in actions:
+            if action == "half" and encrypted[who]:
+                continue
+            self.sides[who].act(action, amount)
+            self.turn(turns)
+        for side in self.sides.values():
+            side.act("resume", 0)
+        self.network.pump(20000)
+        user, machine = self.sides["user"], self.sides["machine"]
+        ways = [(user, machine), (machine, user)]
+        for source, sink in ways:
+            got = b"".join(sink.taker.received)
+            self.assertTrue(source.sent.startswith(got))
+            if source.done != "abort" and not sink.done:
+                self.assertEqual(len(got), len(source.sent))
+        survivor = "machine" if last == "user" else "user"
+        self.sides[survivor].act("pause", 0)
+        self.sides[last].act("close", 0)
+        for _ in range(3):
+            self.network.pump(20000)
+            self.clock.advance(31)
+        if not any(encrypted.values()):
+            # Between sockets a close may be a half-close: the survivor decides.
+            self.sides[survivor].act("resume", 0)
+            self.network.pump(20000)
+        self.assertEqual(len(self.reasons), 1)
+        self.assertFalse(any(one.connected for one in self.relayed))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class Relay(Factory):

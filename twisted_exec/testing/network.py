@@ -1,0 +1,251 @@
+"""
+Connections without sockets, for whole chains in one synchronous test.
+
+:class:`MemoryNetwork` behaves as TCP does where streams care: a full buffer pauses
+the producer, a paused reader sees neither bytes nor the end, a half-close goes
+one way, an abort discards what was not yet delivered.  Nothing happens until
+:meth:`MemoryNetwork.pump`; so every interleaving can be tried, and repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.address import UNIXAddress
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IHalfCloseableDescriptor,
+    IHalfCloseableProtocol,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    ISSLTransport,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.python.failure import Failure
+from zope.interface import alsoProvides, implementer
+
+BUFFER_BYTES = 64 << 10
+
+
+@implementer(ITransport, IConsumer, IPushProducer, IHalfCloseableDescriptor)
+class MemoryTransport:
+    """
+    One end of a connection.
+
+    :param encrypted: ends as TLS does: not for one direction, but for both.
+    :ivar protocol: who holds it; exchanged as on a socket's transport.
+    :ivar queued: bytes that were written and not yet delivered.
+    :ivar lost: the reason its protocol was given at the end.
+    """
+
+    peer: MemoryTransport
+    disconnecting = False
+
+    def __init__(self, protocol: IProtocol, encrypted: bool = False) -> None:
+        if encrypted:
+            alsoProvides(self, ISSLTransport)
+        self.protocol: Any = protocol
+        self.queued = b""
+        self.lost: Exception | None = None
+        self.reading = True
+        self.producer: Any = None
+        self._paused_producer = False
+        self._ends_output = False  # close for writing when all is delivered
+        self._output_ended = False
+        self._input_ended = False
+
+    @property
+    def encrypted(self) -> bool:
+        return ISSLTransport.providedBy(self)
+
+    def getPeerCertificate(self) -> None:
+        """As of :class:`ISSLTransport`; nobody shows any here."""
+
+    @property
+    def connected(self) -> bool:
+        return self.lost is None
+
+    # ITransport, IConsumer
+
+    def write(self, data: bytes) -> None:
+        if self._ends_output or self.disconnecting or not self.connected:
+            return
+        self.queued += data
+        if len(self.queued) > BUFFER_BYTES and self.producer is not None:
+            self._paused_producer = True
+            self.producer.pauseProducing()
+
+    def writeSequence(self, data: Any) -> None:
+        self.write(b"".join(data))
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        if self.producer is not None or not streaming:
+            raise RuntimeError("one producer at a time, and a streaming one")
+        if self.connected:
+            self.producer = producer
+        else:
+            producer.stopProducing()
+
+    def unregisterProducer(self) -> None:
+        self.producer = None
+
+    def loseConnection(self) -> None:
+        self.disconnecting = True
+        self.reading = False
+
+    def loseWriteConnection(self) -> None:
+        self._ends_output = True
+
+    def abortConnection(self) -> None:
+        if self.connected:
+            self.queued = b""
+            self.disconnecting = True
+            self._lose(ConnectionAborted())
+
+    def getPeer(self) -> IAddress:
+        return UNIXAddress("memory")
+
+    def getHost(self) -> IAddress:
+        return UNIXAddress("memory")
+
+    # IPushProducer
+
+    def pauseProducing(self) -> None:
+        self.reading = False
+
+    def resumeProducing(self) -> None:
+        if self.connected and not self.disconnecting:
+            self.reading = True
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+    # IHalfCloseableDescriptor: what a reactor would call.
+
+    def readConnectionLost(self, reason: Failure) -> None:
+        self.protocol.readConnectionLost()
+
+    def writeConnectionLost(self, reason: Failure) -> None:
+        self._output_ended = True
+
+    # The network's turn.
+
+    def step(self, limit: int) -> bool:
+        """
+        Deliver up to ``limit`` bytes, or what follows them.
+
+        :return: whether anything happened.
+        """
+        if not self.connected:
+            return False
+        return self._step_bytes(limit) or self._step_end()
+
+    def _step_bytes(self, limit: int) -> bool:
+        peer = self.peer
+        if self.queued and not peer.connected:
+            self._lose(ConnectionLost())  # nobody is there to read it: a reset
+            return True
+        if self.queued and peer.reading:
+            data, self.queued = self.queued[:limit], self.queued[limit:]
+            peer.protocol.dataReceived(data)
+            self._drained()
+            return True
+        return False
+
+    def _drained(self) -> None:
+        if not self.queued and self.producer is not None and self._paused_producer:
+            self._paused_producer = False
+            self.producer.resumeProducing()
+
+    def _step_end(self) -> bool:
+        if self.queued:
+            return False
+        # A producer that was paused may have more; it must let go before an end.
+        if self.disconnecting and (self.producer is None or not self._paused_producer):
+            self._lose(ConnectionDone())
+            return True
+        if self._ends_output and not self._output_ended:
+            self.writeConnectionLost(Failure(ConnectionDone()))
+            return True
+        return self._see_end()
+
+    def _see_end(self) -> bool:
+        """The other end will send no more."""
+        peer = self.peer
+        over = peer._output_ended or not peer.connected
+        if self._input_ended or not over or not self.reading:
+            return False
+        self._input_ended = True
+        if isinstance(peer.lost, ConnectionAborted | ConnectionLost):
+            self._lose(ConnectionLost())
+        elif IHalfCloseableProtocol.providedBy(self.protocol) and not self.encrypted:
+            self.reading = False
+            self.readConnectionLost(Failure(ConnectionDone()))
+        else:
+            self._lose(ConnectionDone())
+        return True
+
+    def _lose(self, reason: Exception) -> None:
+        self.lost = reason
+        self.reading = False
+        producer, self.producer = self.producer, None
+        if producer is not None:
+            producer.stopProducing()
+        self.protocol.connectionLost(Failure(reason))
+
+
+class MemoryNetwork:
+    """
+    All connections of a test.
+
+    :ivar transports: both ends of each, in the order they were made.
+    """
+
+    def __init__(self) -> None:
+        self.transports: list[MemoryTransport] = []
+
+    def endpoint(self, factory: IProtocolFactory) -> IStreamClientEndpoint:
+        """Where ``factory`` listens: connecting there makes a connection to one of its protocols."""
+        return _Endpoint(self, factory)
+
+    def join(
+        self, client: Any, server: Any, encrypted: bool = False
+    ) -> tuple[MemoryTransport, MemoryTransport]:
+        """Connect two protocols; the server's end first, as an accepted socket."""
+        ends = MemoryTransport(client, encrypted), MemoryTransport(server, encrypted)
+        ends[0].peer, ends[1].peer = ends[1], ends[0]
+        self.transports += ends
+        server.makeConnection(ends[1])
+        client.makeConnection(ends[0])
+        return ends
+
+    def pump(self, chunk_bytes: int = BUFFER_BYTES, turns: int = 100_000) -> int:
+        """
+        Let the network work until nothing moves.
+
+        :param chunk_bytes: how much one read brings.
+        :return: how many turns anything happened in.
+        :raises AssertionError: it never came to rest.
+        """
+        for turn in range(turns):
+            moved = [one.step(chunk_bytes) for one in list(self.transports)]
+            if not any(moved):
+                return turn
+        raise AssertionError(f"the network did not come to rest in {turns} turns")
+
+
+@implementer(IStreamClientEndpoint)
+class _Endpoint:
+    def __init__(self, network: MemoryNetwork, factory: IProtocolFactory) -> None:
+        self._network, self._factory = network, factory
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        server: Any = self._factory.buildProtocol(UNIXAddress("memory"))
+        client: Any = protocolFactory.buildProtocol(UNIXAddress("memory"))
+        self._network.join(client, server)
+        return succeed(client)
