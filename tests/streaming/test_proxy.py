@@ -336,7 +336,9 @@ class RefuseTests(ProxyTestCase):
         self.clock.advance(5)
         self.assertEqual(client.received(), b"")
         self.clock.advance(5)
-        self.assertEqual(self.refused(client).code, 504)
+        refused = self.refused(client)
+        self.assertEqual(refused.code, 504)
+        self.assertIn("10.0.0.1:1: no connection within 5 s", refused.message)
 
     def test_slow_and_refused(self) -> None:
         """One that refuses is down, whatever the other does."""
@@ -355,7 +357,7 @@ class RefuseTests(ProxyTestCase):
         refused = self.refused(client)
         self.assertEqual(
             (refused.code, refused.message),
-            (504, "10.0.0.0:1: no answer to the upgrade request in time"),
+            (504, "10.0.0.0:1: no answer to the upgrade request within 10 s"),
         )
         self.assertTrue(self.backend.transport.aborted)
 

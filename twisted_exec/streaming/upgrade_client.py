@@ -155,12 +155,12 @@ class _Asking(Protocol):
         self._answered = None  # the abort below is no answer
         self.abort()
 
-    def late(self) -> None:
+    def late(self, seconds: float) -> None:
         """The time is over: a refusal whose body dawdles is still one."""
         if self._refusal is not None:
             self._refuse()
         else:
-            self._fail(GatewayTimeout("no answer to the upgrade request in time"))
+            self._fail(GatewayTimeout(f"no answer to the upgrade request within {seconds:g} s"))
 
     def dataReceived(self, data: bytes) -> None:
         if self._http.our_state is h11.IDLE:
@@ -270,7 +270,7 @@ async def connect(
     try:
         connection: _Asking = await connecting
     except (defer.TimeoutError, error.TimeoutError):
-        raise GatewayTimeout("timed out") from None
+        raise GatewayTimeout(f"no connection within {timeout_seconds:g} s") from None
     except CancelledError:
         raise
     except Exception as problem:  # endpoints fail with whatever their layers raise
@@ -288,7 +288,7 @@ async def ask(
     :raises APIError: 502 for what is no answer, 504 for none in time.
     """
     answered = connection.ask(head)
-    timer = clock.callLater(timeout_seconds, connection.late)
+    timer = clock.callLater(timeout_seconds, connection.late, timeout_seconds)
     try:
         return await answered
     finally:
