@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet import error
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
@@ -436,6 +436,23 @@ class RefuseTests(ProxyTestCase):
                 self.assertTrue(self.backend.transport.aborted)
                 self.backend.protocol.connectionLost(Failure(ConnectionDone()))
             self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_client_left_unnoticed(self) -> None:
+        """A client that is gone when the answer comes, and nobody was told, is no different."""
+
+        class Deaf(Proxying):
+            async def dispatch(self, request: Request) -> None:
+                self.handling = Deferred.fromCoroutine(self.proxy.handle(request))
+                await Deferred()
+
+        deaf = Deaf(self.proxy)
+        self.server = MemoryServer(deaf, self.clock)
+        client = self.ask()
+        client.lose()
+        self.backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.failureResultOf(deaf.handling, CancelledError)
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.records.ends(), [("client closed", 499)])
 
     def test_full(self) -> None:
         """Beyond the limit a session is refused, and says when to come back."""

@@ -244,6 +244,12 @@ class StreamTests(ClientTestCase):
         self.assertEqual({message[0] for message in messages[:2]}, {0})
         self.assertEqual(messages[2], b"\xff\0")
 
+    def test_frames(self) -> None:
+        """A frame of any length is read by others, though its mask is 0."""
+        for length in (0, 125, 126, 0xFFFF, 0x10000):
+            self.client.socket.send(b"x" * length)
+            self.assertEqual(b"".join(self.backend.messages()), b"x" * length)
+
     def test_resize(self) -> None:
         """A size goes out on channel 4."""
         self.client.resize(TerminalSize(80, 24))

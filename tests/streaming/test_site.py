@@ -101,6 +101,22 @@ class AnswerTests(SynchronousTestCase):
         client.lose()
         self.assertTrue(echo.waiting[0].called)
 
+    def test_answer_to_nobody(self) -> None:
+        """An answer for a client that has left is dropped."""
+
+        class Stubborn(Dispatcher):
+            requests: list[Request] = []
+
+            async def dispatch(self, request: Request) -> None:
+                self.requests.append(request)
+                await Deferred()
+
+        client = MemoryServer(Stubborn()).connect()
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.lose()
+        respond_text(Stubborn.requests[0], 200, "too late")
+        self.assertEqual(client.received(), b"")
+
     def test_cancelled_by_ourselves(self) -> None:
         """A request whose work was cancelled, its client still there, is answered."""
         echo = Echo()
@@ -216,7 +232,7 @@ class LimitTests(SynchronousTestCase):
         self.client.send(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         self.client.send((b"1f4\r\n" + b"x" * 500 + b"\r\n") * 2)
         self.assertEqual(self.client.received(), b"")
-        self.client.send(b"1\r\nx\r\n0\r\n\r\n")
+        self.client.send(b"1\r\nx\r\n1\r\nx\r\n0\r\n\r\n")
         self.refused(413)
 
     def test_largest_body(self) -> None:
@@ -296,7 +312,8 @@ class LimitTests(SynchronousTestCase):
         """A site that drains closes idle connections, and others after their answer."""
         echo = Echo()
         server = MemoryServer(echo)
-        idle, busy, fresh = server.connect(), server.connect(), server.connect()
+        idle, busy, fresh, begun = (server.connect() for _ in range(4))
+        begun.send(b"GET /text HTTP/1.1\r\n")
         busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         fresh.send(b"GET /te")
         server.site.drain()
@@ -305,6 +322,9 @@ class LimitTests(SynchronousTestCase):
         echo.waiting[0].callback(None)
         self.assertEqual(busy.responses()[0].code, 200)
         self.assertTrue(busy.closed)
+        begun.send(b"Host: x\r\n\r\n")
+        self.assertEqual(begun.responses()[0].headers["connection"], "close")
+        self.assertTrue(begun.closed)
 
     def test_no_http2(self) -> None:
         """HTTP/2 has no upgrade, so it is not offered."""

@@ -297,6 +297,14 @@ class ConnectTests(SynchronousTestCase):
         self.failureResultOf(self.upgrading, defer.CancelledError)
         self.assertTrue(self.endpoint.connecting.called)
 
+    def test_lost_at_once(self) -> None:
+        """A connection that is lost before it could be used is 502."""
+        self.endpoint.protocol.makeConnection(self.endpoint.transport)
+        self.endpoint.protocol.connectionLost(Failure(ConnectionLost()))
+        self.endpoint.connecting.callback(self.endpoint.protocol)
+        self.failureResultOf(self.upgrading, BadGateway)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_speaks_first(self) -> None:
         """A server that speaks before it is asked is none of ours."""
         endpoint = OneConnection(connected=False)

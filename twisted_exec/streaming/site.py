@@ -71,6 +71,8 @@ class Request(server.Request):
         self.content = BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
+        if self.gone or self.channel.refused:
+            return  # the decoder goes on with what it has
         if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
             self.channel.refuse(self.channel.too_large())
         else:
@@ -89,6 +91,9 @@ class Channel(http.HTTPChannel):
     """
     One connection, with one deadline at a time.
 
+    :ivar refused: the request was answered before it was complete; what still
+        comes is not read.
+
     Waiting for the first byte of another request: ``idle_seconds``.  From the
     connection (TLS handshake included) or that first byte to the end of the
     headers: ``header_seconds``.  From there to the end of the body:
@@ -102,7 +107,7 @@ class Channel(http.HTTPChannel):
     MAX_LENGTH = MAX_HEAD_BYTES
     _deadline: IDelayedCall | None = None
     _begun = False
-    _refused = False
+    refused = False
     _head_bytes = 0
 
     def connectionMade(self) -> None:
@@ -111,7 +116,7 @@ class Channel(http.HTTPChannel):
         self._arm(self.site.header_seconds)
 
     def dataReceived(self, data: bytes) -> None:
-        if not self._refused:
+        if not self.refused:
             self._begin()
             super().dataReceived(data)
 
@@ -122,7 +127,7 @@ class Channel(http.HTTPChannel):
             self._arm(self.site.header_seconds)
 
     def lineReceived(self, line: bytes) -> None:
-        if self._refused:
+        if self.refused:
             return
         self._begin()  # a pipelined request gets here without dataReceived
         self._head_bytes += len(line)
@@ -139,7 +144,7 @@ class Channel(http.HTTPChannel):
         )
 
     def rawDataReceived(self, data: bytes) -> None:
-        if not self._refused:
+        if not self.refused:
             super().rawDataReceived(data)
 
     def allHeadersReceived(self) -> None:
@@ -151,7 +156,7 @@ class Channel(http.HTTPChannel):
         super().allHeadersReceived()
 
     def allContentReceived(self) -> None:
-        if not self._refused:
+        if not self.refused:
             self._disarm()
             super().allContentReceived()
 
@@ -174,9 +179,9 @@ class Channel(http.HTTPChannel):
 
     def refuse(self, error: APIError) -> None:
         """Answer ``error`` to a request that never became complete, and hang up."""
-        if self._refused:
+        if self.refused:
             return
-        self._refused = True
+        self.refused = True
         body = _render(error.to_status())
         head = (
             f"HTTP/1.1 {error.code} {_phrase(error.code)}\r\n"
@@ -211,7 +216,7 @@ class Channel(http.HTTPChannel):
 
     def _arm(self, seconds: float, closing: bool = False) -> None:
         self._disarm()
-        closing = closing or self._refused
+        closing = closing or self.refused
         late = self._abort if closing else self._late
         self._deadline = self.site.reactor.callLater(seconds, late)
 

@@ -103,11 +103,6 @@ class Upgraded:
     def __init__(self, asking: _Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._asking, self.headers = asking, headers
 
-    @property
-    def transport(self) -> Any:
-        """For addresses and certificates."""
-        return self._asking.transport
-
     def hand_over(self, protocol: IProtocol) -> None:
         """
         Give the connection to ``protocol`` and let it run.
