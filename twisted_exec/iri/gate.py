@@ -16,19 +16,22 @@ from collections.abc import Callable, Collection
 from typing import Any, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.endpoints import UNIXClientEndpoint
-from twisted.internet.interfaces import IAddress, IListeningPort, IPushProducer, IReactorUNIX
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.interfaces import IAddress, IListeningPort, IReactorUNIX
+from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
+from twisted_exec.streaming.flow import swap_protocol
+from twisted_exec.streaming.splice import Splice
+from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.transport import accept_at_once
 from twisted_exec.tls.unix import peer_uid, private_directory
 
 from .target import TargetError, check_directory
 
 _MAX_CONNECTIONS = 256
+_DRAIN_SECONDS = 1.0
 
 
 def prepare_directory(path: str, *, shared: bool) -> None:
@@ -70,51 +73,16 @@ def remove_stale(path: str) -> None:
     os.unlink(path)
 
 
-@implementer(IPushProducer)
-class _End(Protocol):
-    """One end of a connection through the gate."""
+class _Door(Protocol):
+    """Stands where the splice's end will stand, if the peer may pass."""
 
     transport: Any
-    peer: _End | None = None
-    gone = False
-
-    def dataReceived(self, data: bytes) -> None:
-        if self.peer is not None:
-            self.peer.transport.write(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.gone = True
-        peer, self.peer = self.peer, None
-        if peer is not None and not peer.gone:
-            peer.transport.unregisterProducer()
-            peer.transport.resumeProducing()
-            peer.transport.loseConnection()
-
-    def pauseProducing(self) -> None:
-        if not self.gone:
-            self.transport.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        if not self.gone:
-            self.transport.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """A dying transport says so; the other end's ``connectionLost`` does what is needed."""
-
-
-class _Gatekeeper(_End):
-    """The outer end: nothing is read before the inner end is connected."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     def connectionMade(self) -> None:
-        self.transport.pauseProducing()
-        self._gate.arrived(self)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        super().connectionLost(reason)
-        self._gate.open.discard(self)
+        self._gate.arrived(self.transport)
 
 
 class Gate(Factory):
@@ -128,41 +96,52 @@ class Gate(Factory):
     noisy = False
     _log = Logger()
 
-    def __init__(self, reactor: IReactorUNIX, inner: str, allowed_uids: Collection[int]) -> None:
-        self._inner = UNIXClientEndpoint(reactor, inner)
+    def __init__(self, reactor: Any, inner: str, allowed_uids: Collection[int]) -> None:
+        self._reactor = reactor
+        self._inner = unix_client_endpoint(reactor, inner)
         self._allowed = frozenset(allowed_uids)
-        self.open: set[_Gatekeeper] = set()
+        self._closed: list[Deferred[None]] = []
+        self.open: set[Splice] = set()
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        return None if len(self.open) >= _MAX_CONNECTIONS else _Gatekeeper(self)
+        return None if len(self.open) >= _MAX_CONNECTIONS else _Door(self)
 
-    def arrived(self, outer: _Gatekeeper) -> None:
-        self.open.add(outer)
-        uid = peer_uid(outer.transport)
+    def arrived(self, outer: Any) -> None:
+        """Somebody has connected by this transport."""
+        uid = peer_uid(outer)
         if uid not in self._allowed:
             self._log.warn("user {uid} is not allowed to use the runtime", uid=uid)
-            outer.transport.abortConnection()
+            outer.abortConnection()
             return
-        connecting = self._inner.connect(Factory.forProtocol(_End))
-        connecting.addCallbacks(self._join, self._no_inner, (outer,), None, (outer,), None)
+        splice = Splice(self._reactor, lambda _: self._gone(splice), drain_seconds=_DRAIN_SECONDS)
+        self.open.add(splice)
+        swap_protocol(outer, splice.user)
+        splice.user.makeConnection(outer)
+        connecting = self._inner.connect(Factory.forProtocol(lambda: splice.machine))
+        connecting.addErrback(self._no_inner, splice)
 
-    def _join(self, inner: _End, outer: _Gatekeeper) -> None:
-        if outer.gone:
-            inner.transport.abortConnection()
-            return
-        inner.peer, outer.peer = outer, inner
-        inner.transport.registerProducer(outer, True)
-        outer.transport.registerProducer(inner, True)
-        outer.transport.resumeProducing()
-
-    def _no_inner(self, failure: Failure, outer: _Gatekeeper) -> None:
+    def _no_inner(self, failure: Failure, splice: Splice) -> None:
         self._log.error("the runtime's inner socket: {why}", why=failure.getErrorMessage())
-        outer.transport.abortConnection()
+        splice.user.transport.abortConnection()
+        self._gone(splice)
 
-    def close(self) -> None:
-        """Cut what is connected."""
-        for outer in list(self.open):
-            outer.transport.abortConnection()
+    def _gone(self, splice: Splice) -> None:
+        self.open.discard(splice)
+        if not self.open:
+            closed, self._closed = self._closed, []
+            for waiter in closed:
+                waiter.callback(None)
+
+    def close(self) -> Deferred[None]:
+        """Cut what is connected; fires when nothing is."""
+        closed: Deferred[None] = Deferred()
+        self._closed.append(closed)
+        for splice in list(self.open):
+            splice.user.transport.abortConnection()
+        if not self.open:
+            self._closed.remove(closed)
+            closed.callback(None)
+        return closed
 
 
 def listen_gate(
@@ -176,10 +155,11 @@ def listen_gate(
     gate = Gate(reactor, inner, allowed_uids)
     shared = set(allowed_uids) - {0, os.getuid()}
     port = reactor.listenUNIX(path, gate, mode=0o666 if shared else 0o600)
+    accept_at_once(port)
     return port, gate
 
 
 async def stop_gate(port: IListeningPort, gate: Gate) -> None:
     """Done when the path is free again."""
-    gate.close()
     await maybeDeferred(cast("Callable[[], Deferred[None]]", port.stopListening))
+    await gate.close()

@@ -26,6 +26,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError, BadRequest, Forbidden, InternalError
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.server import ServerTLS
 
 from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 from .interfaces import IMachineRuntime
@@ -146,6 +148,7 @@ class IRIServer(Service):
         self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
 
     def _listen_tcp(self) -> None:
+        self._check_files()
         try:
             port = self._server.add_secure_port(self.target.address, self._credentials())
         except RuntimeError:
@@ -154,6 +157,22 @@ class IRIServer(Service):
             ) from None
         self.target = Target(host=self.target.host, port=port)
         self._server.start()
+
+    def _check_files(self) -> None:
+        """
+        grpcio would only say that it cannot listen.
+
+        :raises TargetError: a file cannot be read, or is not what it should be.
+        """
+        assert self._tls is not None
+        self._tls.read()
+        files = self._tls
+        try:
+            ServerTLS(
+                files.certificate, files.key, client_cas=[files.ca], clock=self._reactor
+            ).load()
+        except TLSConfigError as error:
+            raise TargetError(str(error)) from None
 
     def _credentials(self) -> Any:
         assert self._tls is not None

@@ -1,0 +1,175 @@
+"""
+Tests for the machine runtime interface over TCP, which means over mutual TLS.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from typing import Any
+
+import grpc
+from twisted.internet import reactor
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests.tls.support import authority, client_identity, server_identity, write
+from twisted_exec.api import status as api
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.iri.target import MutualTLS, TargetError
+from twisted_exec.tls.authority import Issued
+
+from .doubles import ScriptedRuntime
+
+
+class TCPCase(TestCase):
+    """A server on a free port of loopback, with certificates."""
+
+    timeout = 30
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.runtime = ScriptedRuntime()
+
+    def files(self, name: str, issued: Issued, ca: str, **options: Any) -> MutualTLS:
+        return MutualTLS(
+            write(self.directory, f"{name}-ca.crt", authority(ca).certificate_pem),
+            write(self.directory, f"{name}.crt", issued.certificate_pem),
+            write(self.directory, f"{name}.key", issued.key_pem),
+            **options,
+        )
+
+    def serve(self, **options: Any) -> IRIServer:
+        tls = self.files("server", server_identity("localhost"), "users", **options)
+        server = IRIServer(self.runtime, "dns:///localhost:0", reactor, tls=tls)
+        server.startService()
+        self.addCleanup(server.stopService)
+        return server
+
+    def connect(self, server: IRIServer, issued: Issued, ca: str = "serving") -> IRIClient:
+        client = IRIClient(server.target, reactor, tls=self.files("client", issued, ca))  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        return client
+
+    async def refused(self, client: IRIClient) -> int:
+        try:
+            await client.version(pb.VersionRequest())
+        except api.APIError as error:
+            return error.code
+        self.fail("the call was answered")
+
+
+class MutualTests(TCPCase):
+    """Both sides show who they are."""
+
+    async def test_call(self) -> None:
+        """A client of the right authority is served."""
+        client = self.connect(self.serve(), client_identity("poollet"))
+        await client.version(pb.VersionRequest())
+
+    async def test_wrong_client(self) -> None:
+        """A client of another authority is not."""
+        stranger = client_identity("poollet", ca="others")
+        self.assertEqual(await self.refused(self.connect(self.serve(), stranger)), 503)
+        self.assertEqual(self.runtime.calls, [])
+
+    async def test_wrong_server(self) -> None:
+        """A client does not talk to a server of another authority."""
+        client = self.connect(self.serve(), client_identity("poollet"), ca="others")
+        self.assertEqual(await self.refused(client), 503)
+        self.assertEqual(self.runtime.calls, [])
+
+    async def test_wrong_name(self) -> None:
+        """Nor to one whose certificate has another name."""
+        server = self.serve()
+        write(self.directory, "server.crt", server_identity("elsewhere.example").certificate_pem)
+        write(self.directory, "server.key", server_identity("elsewhere.example").key_pem)
+        self.assertEqual(await self.refused(self.connect(server, client_identity("p"))), 503)
+
+    async def test_named_clients(self) -> None:
+        """A server may take named clients only."""
+        server = self.serve(client_names=frozenset({"poollet"}))
+        await self.connect(server, client_identity("poollet")).version(pb.VersionRequest())
+        self.assertEqual(await self.refused(self.connect(server, client_identity("mallory"))), 403)
+        self.assertEqual(len(self.runtime.calls), 1)
+
+    async def test_in_the_clear(self) -> None:
+        """Without TLS nobody is heard."""
+        server = self.serve()
+
+        def call() -> Any:
+            with grpc.insecure_channel(server.target.address) as channel:
+                try:
+                    channel.unary_unary("/machine.v1alpha1.MachineRuntime/Version")(b"", timeout=5)
+                except grpc.RpcError as error:
+                    return error.code()
+
+        self.assertEqual(await deferToThread(call), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(self.runtime.calls, [])
+
+    async def test_new_client_certificate(self) -> None:
+        """A client's certificate that is exchanged on disk is used for the next call."""
+        server = self.serve()
+        client = self.connect(server, client_identity("poollet", ca="others"))
+        await self.refused(client)
+        self.files("client", client_identity("poollet"), "serving")
+        await client.version(pb.VersionRequest())
+
+    async def test_new_server_certificate(self) -> None:
+        """So is a server's, for the next connection."""
+        server = self.serve()
+        write(self.directory, "server.crt", server_identity("elsewhere.example").certificate_pem)
+        write(self.directory, "server.key", server_identity("elsewhere.example").key_pem)
+        await self.refused(self.connect(server, client_identity("poollet")))
+        write(self.directory, "server.crt", server_identity("localhost").certificate_pem)
+        write(self.directory, "server.key", server_identity("localhost").key_pem)
+        await self.connect(server, client_identity("poollet")).version(pb.VersionRequest())
+
+
+class StartTests(TCPCase):
+    """What cannot be begun is refused in one line."""
+
+    def test_without_tls(self) -> None:
+        """TCP without certificates is not offered, on neither side."""
+        for make in (
+            lambda: IRIServer(self.runtime, "dns:///localhost:0", reactor),
+            lambda: IRIClient("dns:///localhost:1", reactor),  # type: ignore[arg-type]
+        ):
+            with self.assertRaises(TargetError) as caught:
+                make()
+            self.assertIn("TCP needs mutual TLS", str(caught.exception))
+
+    def test_port_in_use(self) -> None:
+        """A port that somebody has is named."""
+        tls = self.files("server", server_identity("localhost"), "users")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            server = IRIServer(self.runtime, f"dns:///127.0.0.1:{port}", reactor, tls=tls)
+            with self.assertRaises(TargetError) as caught:
+                server.startService()
+        self.assertIn(f"127.0.0.1:{port}", str(caught.exception))
+
+    def test_missing_file(self) -> None:
+        """A certificate that is not there is named."""
+        tls = self.files("server", server_identity("localhost"), "users")
+        os.unlink(tls.certificate)
+        server = IRIServer(self.runtime, "dns:///localhost:0", reactor, tls=tls)
+        with self.assertRaises(TargetError) as caught:
+            server.startService()
+        self.assertIn(f"cannot read {tls.certificate}", str(caught.exception))
+
+    def test_not_a_certificate(self) -> None:
+        """A file that holds no certificate is refused, not served."""
+        tls = self.files("server", server_identity("localhost"), "users")
+        write(self.directory, "server.crt", b"nonsense")
+        server = IRIServer(self.runtime, "dns:///localhost:0", reactor, tls=tls)
+        with self.assertRaises(TargetError) as caught:
+            server.startService()
+        self.assertIn("server.crt", str(caught.exception))
