@@ -6,9 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import one_hop
+from . import chain, one_hop
 
-BENCHMARKS = {"one-hop": one_hop.main}
+BENCHMARKS = {"one-hop": one_hop.main, "chain": chain.main}
 
 for name in sys.argv[1:] or BENCHMARKS:
     with tempfile.TemporaryDirectory() as scratch:

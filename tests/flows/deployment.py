@@ -64,6 +64,8 @@ class Deployment:
 
     :ivar admin: path of a kubeconfig that may do everything.
     :ivar client: a client with it.
+
+    :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
     """
 
     api: Program
@@ -73,11 +75,14 @@ class Deployment:
     client: KubeClient
     port = 0
 
-    def __init__(self, directory: str, *, drain_seconds: float = 1) -> None:
+    def __init__(
+        self, directory: str, *, drain_seconds: float = 1, unix_streams: bool = False
+    ) -> None:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         # UNIX socket paths are short; a test's own directory may not be.
         self.sockets = Path(tempfile.mkdtemp(prefix="exec-"))
+        self.unix_streams = unix_streams
         self.drain = f"--drain-seconds={drain_seconds}"
         self.pki = create_pki(str(self.directory / "pki"))
         (self.directory / "runtime.yaml").write_text(CLASSES)
@@ -139,16 +144,19 @@ class Deployment:
         return f"unix://{self.sockets / 'iri.sock'}"
 
     async def start_runtime(self, *options: str) -> None:
-        """The runtime, its streams over TLS."""
+        """The runtime, its streams over TLS unless ``unix_streams`` was asked for."""
         pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
+        streams = [
+            "--streaming-listen=tcp:0:interface=127.0.0.1",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+        ]
         self.runtime = twistd(
             "exec-runtime",
             f"--config={self.path('runtime.yaml')}",
             f"--iri-listen={self.iri_target}",
             f"--state-dir={self.path('runtime-state')}",
-            "--streaming-listen=tcp:0:interface=127.0.0.1",
-            f"--tls-cert-file={pair.certificate}",
-            f"--tls-private-key-file={pair.key}",
+            *([] if self.unix_streams else streams),
             f"--audit-log={self.path('runtime.audit')}",
             self.drain,
             *options,

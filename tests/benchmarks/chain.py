@@ -1,0 +1,215 @@
+"""
+The chain, API server and poollet, each a process, with the runtime on a UNIX
+socket; against the same console of the same runtime without the chain.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import grpc
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
+
+from tests import procfs
+from tests.flows.deployment import Deployment
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.iri.methods import METHODS
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+from .console import Console
+
+OPENINGS = 200
+KEYSTROKES = 4000
+BULK_BYTES = 256 << 20
+IDLE_SESSIONS = 200
+
+# One shell for what prints much, one for what prints little: a new viewer is
+# first sent what was printed before.
+LOUD, QUIET = "loud", "quiet"
+
+Open = Callable[[str], Console]
+
+
+class Chain:
+    """A running deployment, and the two ways to its shells."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        tls = ssl.create_default_context(cafile=deployment.pki.serving_ca)
+        pair = deployment.pki.pair("user-admin")
+        tls.load_cert_chain(pair.certificate, pair.key)
+        self._tls = tls
+        channel = grpc.insecure_channel(deployment.iri_target)
+        self._exec = _unary(channel, "Exec")
+        machines = _unary(channel, "ListMachines")(pb.ListMachinesRequest()).machines
+        label = IRONCORE.name_label
+        self._ids = {one.metadata.labels[label]: one.metadata.id for one in machines}
+
+    @property
+    def ways(self) -> list[tuple[str, Open]]:
+        return [("through", self.through), ("direct", self.direct)]
+
+    def pid(self, hop: str) -> int:
+        pid = getattr(self._deployment, hop).transport.pid
+        assert isinstance(pid, int)
+        return pid
+
+    def through(self, name: str) -> Console:
+        """By API server and poollet."""
+        port = self._deployment.port
+        plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = self._tls.wrap_socket(plain, server_hostname="localhost")
+        path = kinds.MACHINES.resource.path("default", name, "exec")
+        return Console(line, f"localhost:{port}", path)
+
+    def direct(self, name: str) -> Console:
+        """By the runtime's own exec URL."""
+        url = urlsplit(self._exec(pb.ExecRequest(machine_id=self._ids[name])).url)
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(unquote(url.netloc))
+        return Console(line, "localhost", url.path)
+
+
+def _unary(channel: grpc.Channel, name: str) -> grpc.UnaryUnaryMultiCallable:
+    method = METHODS[name]
+    return channel.unary_unary(
+        method.path,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
+
+
+def openings(chain: Chain) -> None:
+    """Time to the first message, and each hop's CPU, with reviews cached."""
+    for _ in range(10):
+        chain.through(QUIET).close()
+    times: dict[str, list[float]] = {"through": [], "direct": []}
+    hops = ("api", "poollet", "runtime")
+    cpu = dict.fromkeys(hops, 0.0)
+    for way, opened in chain.ways:
+        before = {hop: procfs.cpu_seconds(chain.pid(hop)) for hop in hops}
+        for _ in range(OPENINGS):
+            start = time.perf_counter()
+            console = opened(QUIET)
+            console.receive()
+            times[way].append(time.perf_counter() - start)
+            console.close()
+        if way == "through":
+            cpu = {hop: procfs.cpu_seconds(chain.pid(hop)) - before[hop] for hop in hops}
+    through, direct = (statistics.median(times[way]) * 1e3 for way in ("through", "direct"))
+    _row("ms to open a console", through, direct)
+    told = ", ".join(f"{hop} {spent / OPENINGS * 1e3:.2f}" for hop, spent in cpu.items())
+    print(f"CPU ms to open: {told}; all hops {sum(cpu.values()) / OPENINGS * 1e3:.2f}")
+
+
+def round_trips(chain: Chain) -> None:
+    """A key and its way back, one after the other."""
+    run(chain.through(QUIET), b"cat")
+    medians, cpu = {}, 0.0
+    for way, opened in chain.ways:
+        console = opened(QUIET)
+        console.until(b"BEGIN\n")
+        before = cpu_of_middle(chain)
+        times = []
+        for _ in range(KEYSTROKES):
+            start = time.perf_counter()
+            console.type(b"x")
+            console.receive()
+            times.append(time.perf_counter() - start)
+        medians[way] = statistics.median(times) * 1e6
+        if way == "through":
+            cpu = (cpu_of_middle(chain) - before) / KEYSTROKES * 1e6
+        console.close()
+    _row("us round trip of a key", medians["through"], medians["direct"])
+    print(f"added by the chain: {medians['through'] - medians['direct']:.0f} us")
+    print(f"CPU us per key, API server and poollet: {cpu:.0f}")
+
+
+def cpu_of_middle(chain: Chain) -> float:
+    return sum(procfs.cpu_seconds(chain.pid(hop)) for hop in ("api", "poollet"))
+
+
+def bulk(chain: Chain) -> None:
+    """What a shell prints as fast as it can."""
+    speeds = {}
+    for way, opened in chain.ways:
+        console = opened(LOUD)
+        run(console, b"head -c %d /dev/zero; stty sane" % BULK_BYTES)
+        start = time.perf_counter()
+        console.count(BULK_BYTES)
+        speeds[way] = BULK_BYTES / (time.perf_counter() - start) / 1e6
+        console.until(b"# ")
+        console.close()
+    _row("MB/s", speeds["through"], speeds["direct"])
+
+
+def run(console: Console, command: bytes) -> None:
+    """Make the shell's terminal transparent, run a command in it, read until it begins."""
+    mark = b"%08x" % random.getrandbits(32)
+    console.type(b"stty raw -echo; echo %b''%b BEG''IN; %b\n" % (mark[:4], mark[4:], command))
+    console.until(mark + b" BEGIN\n")
+
+
+def idle(chain: Chain) -> None:
+    """What each hop holds for a session that does nothing."""
+    hops = ("api", "poollet", "runtime")
+    warm = [chain.through(QUIET) for _ in range(10)]
+    before = {hop: procfs.resident_bytes(chain.pid(hop)) for hop in hops}
+    opened = [chain.through(QUIET) for _ in range(IDLE_SESSIONS)]
+    for console in opened:
+        console.receive()
+    grown = {hop: procfs.resident_bytes(chain.pid(hop)) - before[hop] for hop in hops}
+    for console in opened + warm:
+        console.close()
+    told = ", ".join(f"{hop} {size / IDLE_SESSIONS / 1e3:.0f}" for hop, size in grown.items())
+    print(f"kB per idle session: {told}")
+
+
+def _row(title: str, through: float, direct: float) -> None:
+    print(
+        f"{title:28} chain {through:10.2f}   runtime alone {direct:10.2f}   ({through / direct:.2f}x)"
+    )
+
+
+def main(directory: Path) -> None:
+    """Run the whole benchmark; the reactor runs only for the programs' sake."""
+    failures: list[Failure] = []
+
+    async def measured() -> None:
+        deployment = Deployment(str(directory), unix_streams=True)
+        try:
+            await deployment.start()
+            for name in (LOUD, QUIET):
+                await deployment.create_machine(name, "shell")
+            print("The chain: API server and poollet over TLS, the runtime on a UNIX socket")
+            await deferToThread(measure, deployment)
+        finally:
+            await deployment.stop()
+
+    def measure(deployment: Deployment) -> None:
+        chain = Chain(deployment)
+        openings(chain)
+        idle(chain)
+        round_trips(chain)
+        bulk(chain)
+
+    def begin() -> None:
+        running = Deferred.fromCoroutine(measured()).addErrback(failures.append)
+        running.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    for failure in failures:
+        failure.raiseException()

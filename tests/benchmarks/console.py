@@ -1,0 +1,79 @@
+"""
+A console's user as a plain blocking socket: as little as possible between the
+clock and the wire.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import struct
+
+BUFFER = 64 << 10
+
+
+class Console:
+    """
+    One open console, over a connected (and, if need be, TLS-wrapped) socket.
+
+    :raises ConnectionError: the upgrade was refused; the answer is the message.
+    """
+
+    def __init__(self, line: socket.socket, host: str, path: str, headers: str = "") -> None:
+        self._line = line
+        self._buffer = b""
+        key = base64.b64encode(os.urandom(16)).decode()
+        line.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+            f"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n{headers}\r\n".encode()
+        )
+        while b"\r\n\r\n" not in self._buffer:
+            self._more()
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise ConnectionError((head + self._buffer).decode(errors="replace"))
+
+    def type(self, data: bytes) -> None:
+        """Send standard input, less than 125 bytes; a zero mask is a mask, and costs nothing."""
+        payload = b"\0" + data
+        self._line.sendall(bytes((0x82, 0x80 | len(payload))) + b"\0\0\0\0" + payload)
+
+    def receive(self) -> bytes:
+        """The next piece of output."""
+        while True:
+            while len(self._buffer) < 2:
+                self._more()
+            length, head = self._buffer[1], 2
+            if length >= 126:
+                head = 4 if length == 126 else 10
+                while len(self._buffer) < head:
+                    self._more()
+                length = struct.unpack(">H" if head == 4 else ">Q", self._buffer[2:head])[0]
+            while len(self._buffer) < head + length:
+                self._more()
+            frame = self._buffer[head : head + length]
+            opcode, self._buffer = self._buffer[0] & 15, self._buffer[head + length :]
+            if opcode == 2 and frame[:1] == b"\1" and length > 1:
+                return frame[1:]
+
+    def until(self, mark: bytes) -> None:
+        """Read until the output contains a mark."""
+        seen = b""
+        while mark not in seen:
+            seen = seen[-len(mark) :] + self.receive()
+
+    def count(self, total: int) -> None:
+        """Read that many bytes of output."""
+        while total > 0:
+            total -= len(self.receive())
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _more(self) -> None:
+        data = self._line.recv(BUFFER)
+        if not data:
+            raise ConnectionError(f"the console ended: {self._buffer[-300:]!r}")
+        self._buffer += data
