@@ -8,12 +8,13 @@ connects (``SO_PEERCRED``) before a byte passes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Collection
-from typing import Any, cast
+from collections.abc import Collection
+from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorUNIX
@@ -161,5 +162,14 @@ def listen_gate(
 
 async def stop_gate(port: IListeningPort, gate: Gate) -> None:
     """Done when the path is free again."""
-    await maybeDeferred(cast("Callable[[], Deferred[None]]", port.stopListening))
+    await stop_unix_port(port)
     await gate.close()
+
+
+async def stop_unix_port(port: Any) -> None:
+    """Stop listening at a UNIX socket, also when somebody has removed its file."""
+    path = os.fsdecode(port.getHost().name)
+    with contextlib.suppress(OSError):
+        # Twisted unlinks the file first, and without it would go no further.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    await maybeDeferred(port.stopListening)

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from twisted.application.service import Service
+from twisted.internet import unix
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import UNIXServerEndpoint
 from twisted.internet.error import ConnectionDone
@@ -28,7 +29,7 @@ from twisted.internet.interfaces import IListeningPort
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, Forbidden, NotFound
-from twisted_exec.iri.gate import prepare_directory, remove_stale
+from twisted_exec.iri.gate import prepare_directory, remove_stale, stop_unix_port
 from twisted_exec.iri.request_cache import Grant, RequestCache, Reservation
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import Trail
@@ -191,9 +192,11 @@ class StreamServer(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        if self._port is not None:
-            await maybeDeferred(self._port.stopListening)
-            self._port = None
+        port, self._port = self._port, None
+        if isinstance(port, unix.Port):
+            await stop_unix_port(port)
+        elif port is not None:
+            await maybeDeferred(port.stopListening)
         self._site.drain()
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)

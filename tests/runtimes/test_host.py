@@ -1,0 +1,155 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.host`: a whole runtime, asked by gRPC, looked at by WebSocket.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+from twisted.internet import reactor
+
+from tests.contracts.machine_runtime import machine
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.target import TargetError
+from twisted_exec.observe.audit import AuditUnavailable, JSONLinesAudit
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.host import RuntimeHost, Settings
+from twisted_exec.runtimes.stream_server import Listening
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, TerminalSize
+
+from .support import SHELL, RuntimeCase, open_console
+
+
+class HostCase(RuntimeCase):
+    """Starts runtimes."""
+
+    def host(self, *classes: dict[str, Any], **options: Any) -> RuntimeHost:
+        checks = options.pop("checks", ())
+        settings = Settings(
+            classes=parse({"classes": list(classes or (SHELL,))}),
+            state_directory=os.path.join(self.directory, "state"),
+            iri_target=f"unix://{self.directory}/iri/sock",
+            **options,
+        )
+        host = RuntimeHost(settings, JSONLinesAudit(io.StringIO()), reactor, checks=checks)
+        self.addCleanup(lambda: host.stopService() if host.running else None)
+        return host
+
+    async def ready(self, *classes: dict[str, Any], **options: Any) -> RuntimeHost:
+        host = self.host(*classes, **options)
+        ready = host.when_ready()
+        host.startService()
+        await ready
+        self.mark = host.runtime._id
+        return host
+
+    async def failure(self, host: RuntimeHost) -> Exception:
+        ready = host.when_ready()
+        host.startService()
+        try:
+            await ready
+        except Exception as error:
+            return error
+        self.fail("it started")
+
+
+class WholeTests(HostCase):
+    """From asking for a machine to its exit code."""
+
+    async def test_shell(self) -> None:
+        """Create by gRPC, exec, open the URL, type, resize, exit."""
+        host = await self.ready()
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(wanted)).machine.metadata.id
+        await self.until(self.alive)
+        answer = await client.exec(pb.ExecRequest(machine_id=id), user="ann", session="s")
+        user = await open_console(answer.url, X_Twisted_Exec_User="ann")
+        user.stream.resize(TerminalSize(100, 40))
+        user.stream.write(b"stty size; exit 7\n")
+        await self.until(lambda: user.gone)
+        self.assertIn(b"40 100", user.got)
+        assert user.ending is not None
+        self.assertEqual(user.ending.exit_code, 7)
+
+    async def test_stop(self) -> None:
+        """Stopping tells the users, ends the machines, and removes the sockets."""
+        host = await self.ready()
+        client = IRIClient(host.iri.target, reactor)  # type: ignore[arg-type]
+        self.addCleanup(client.stopService)
+        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        id = (await client.create_machine(wanted)).machine.metadata.id
+        user = await open_console((await client.exec(pb.ExecRequest(machine_id=id))).url)
+        await host.stopService()
+        await self.until(lambda: user.gone)
+        assert user.ending is not None
+        self.assertEqual(user.ending.reason, SHUTTING_DOWN)
+        self.assertEqual(self.alive(), [])
+        self.assertEqual(os.listdir(os.path.join(self.directory, "iri")), [])
+        self.assertFalse(os.path.exists(host.runtime.directory))
+
+    async def test_again(self) -> None:
+        """After a stop the same place can be used at once."""
+        await (await self.ready()).stopService()
+        await self.ready()
+
+    async def test_readiness(self) -> None:
+        """Each probe passes, and each can fail."""
+        host = await self.ready()
+        self.assertEqual(
+            dict(await host.streams.health.check()), {"state": None, "classes": None, "iri": None}
+        )
+        os.unlink(f"{self.directory}/iri/sock")
+        os.rename(f"{self.directory}/state", f"{self.directory}/moved")
+        host.runtime._offered.clear()
+        found = dict(await host.streams.health.check())
+        self.assertEqual([name for name, problem in found.items() if problem], list(found))
+
+    async def test_nothing_before_start(self) -> None:
+        """Making it opens nothing: no file, no thread, no socket."""
+        before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        self.host()
+        self.assertEqual(os.listdir(self.directory), [])
+        after = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        self.assertEqual(after, before)
+
+    async def test_ready_later(self) -> None:
+        """Who asks late is answered at once."""
+        host = await self.ready()
+        await host.when_ready()
+
+
+class FailureTests(HostCase):
+    """What keeps it from starting."""
+
+    async def test_check(self) -> None:
+        """A check that fails is the reason."""
+        audit = JSONLinesAudit("/nonexistent/audit.log")
+        error = await self.failure(self.host(checks=[audit.check]))
+        self.assertIsInstance(error, AuditUnavailable)
+
+    async def test_second(self) -> None:
+        """A second one with the same state directory is refused; the first is not harmed."""
+        first = await self.ready()
+        error = await self.failure(self.host())
+        self.assertIn("another runtime is using the state directory", str(error))
+        self.assertIsNone(dict(await first.streams.health.check())["iri"])
+
+    async def test_consoles_in_the_clear(self) -> None:
+        """Consoles on all addresses need a certificate."""
+        error = await self.failure(self.host(streaming=Listening("tcp:0")))
+        self.assertIsInstance(error, TargetError)
+
+    async def test_iri_in_use(self) -> None:
+        """A target that somebody listens at is named, and what was begun is undone by stopping."""
+        first = await self.ready()
+        other = self.host()
+        other.runtime._state_directory = os.path.join(self.directory, "other")
+        error = await self.failure(other)
+        self.assertIn("is in use by another process", str(error))
+        await other.stopService()
+        self.assertIsNone(dict(await first.streams.health.check())["iri"])

@@ -1,0 +1,118 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.tap`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.iri.target import MutualTLS
+from twisted_exec.runtimes.tap import Options, makeService, settings
+
+CONFIG = """
+classes:
+- {name: shell, driver: pty, command: [/bin/sh], same_user: true, capabilities: {cpu: 1, memory: 1Mi}}
+"""
+
+
+class TapTests(SynchronousTestCase):
+    """The command line."""
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.config = os.path.join(self.directory, "runtime.yaml")
+        with open(self.config, "w") as file:
+            file.write(CONFIG)
+        self.least = [f"--config={self.config}", "--iri-listen=unix:///run/x/iri.sock"]
+
+    def options(self, *more: str) -> Options:
+        options = Options()
+        options.parseOptions([*self.least, *more])
+        return options
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command line is refused with: one line, exit code 1."""
+        self.patch(sys, "stdout", io.StringIO())
+        with self.assertRaises(SystemExit) as caught:
+            options = Options()
+            options.parseOptions(list(arguments))
+            makeService(options)
+        message = str(caught.exception.code)
+        self.assertTrue(message.startswith("exec-runtime: "), message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_defaults(self) -> None:
+        """What need not be given has a sensible value; paths become absolute."""
+        told = settings(self.options())
+        self.assertEqual([one.name for one in told.classes], ["shell"])
+        self.assertEqual(told.state_directory, os.path.abspath("exec-runtime-state"))
+        self.assertEqual((told.streaming.address, told.streaming.base_url), ("", ""))
+        self.assertEqual((told.iri_tls, told.drain_seconds), (None, 5.0))
+
+    def test_everything(self) -> None:
+        """All options reach the service."""
+        told = settings(
+            self.options(
+                "--state-dir=/state",
+                "--streaming-listen=tcp:0",
+                "--base-url=https://h.example:1/",
+                "--tls-cert-file=/c",
+                "--tls-private-key-file=/k",
+                "--iri-ca-file=/ca",
+                "--iri-cert-file=/ic",
+                "--iri-private-key-file=/ik",
+                "--iri-client-names=a, b",
+                "--drain-seconds=0.5",
+                "--allow-uid=1234",
+                "--allow-uid=nobody",
+            )
+        )
+        self.assertEqual(told.state_directory, "/state")
+        self.assertEqual((told.streaming.certificate, told.streaming.key), ("/c", "/k"))
+        self.assertEqual(told.streaming.base_url, "https://h.example:1/")
+        self.assertEqual(told.iri_tls, MutualTLS("/ca", "/ic", "/ik", frozenset({"a", "b"})))
+        self.assertEqual(list(told.allowed_uids), [1234, pwd.getpwnam("nobody").pw_uid])
+        self.assertEqual(told.drain_seconds, 0.5)
+
+    def test_service(self) -> None:
+        """A service comes out, and nothing was opened to make it."""
+        before = sorted(os.listdir(self.directory))
+        service: Any = makeService(self.options(f"--state-dir={self.directory}/state"))
+        self.assertTrue(IService.providedBy(service))
+        self.assertEqual(sorted(os.listdir(self.directory)), before)
+
+    def test_refusals(self) -> None:
+        """What is missing or cannot be meant is said."""
+        for more, said in (
+            (["--config=", "--iri-listen=unix:///x"], "--config is missing"),
+            ([self.least[0]], "--iri-listen is missing"),
+            ([*self.least, "--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file go"),
+            ([*self.least, "--base-url=host"], "is no URL"),
+            ([*self.least, "--drain-seconds=-1"], "--drain-seconds is not between"),
+            ([*self.least, "--drain-seconds=x"], "'x'"),
+            ([*self.least, "--allow-uid=no-such-user"], "there is no user 'no-such-user'"),
+            ([*self.least, "--iri-ca-file=/ca"], "--iri-ca-file, --iri-cert-file and"),
+            ([*self.least, "--streaming-listen=unix:relative"], "must be absolute"),
+            ([*self.least, "--no-such-option"], "no-such-option"),
+            ([self.least[0], "--iri-listen=tcp:1"], "is neither unix:///absolute/path nor"),
+            ([self.least[0], "--iri-listen=dns:///h:1"], "TCP needs mutual TLS"),
+            (["--config=/nonexistent", self.least[1]], "cannot read /nonexistent"),
+        ):
+            self.assertIn(said, self.refusal(*more))
+
+    def test_bad_config(self) -> None:
+        """The place in the file is told."""
+        with open(self.config, "a") as file:
+            file.write("- {name: y, driver: xen}\n")
+        self.assertIn("classes[1] (y): capabilities.cpu is missing", self.refusal(*self.least))
