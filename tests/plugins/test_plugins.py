@@ -8,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import twisted
 from twisted.application.service import IServiceMaker
 from twisted.internet.interfaces import IStreamClientEndpointStringParserWithReactor
 from twisted.plugin import IPlugin, getPlugins
 from twisted.python.usage import Options
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
+
+import twisted
 
 PROGRAMS = ["exec-apiserver", "exec-poollet", "exec-runtime", "exec-standalone"]
 
