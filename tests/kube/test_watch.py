@@ -243,6 +243,17 @@ class ReflectorTests(SynchronousTestCase):
         self.successResultOf(self.reflector.stop())
         self.assertEqual(len(cancelled), 1)
 
+    def test_stop_while_connecting(self) -> None:
+        """Stopping is final also when the attempt under way fails in its own words."""
+
+        def connecting(*args: Any, **more: Any) -> Deferred[Any]:
+            return Deferred(lambda attempt: attempt.errback(unreachable()))
+
+        self.patch(self.client, "list", connecting)
+        self.reflector.start()
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_waiting_is_cancelled(self) -> None:
         """Whoever no longer waits for the first list is not told."""
         waiting = self.reflector.when_synced()

@@ -117,6 +117,7 @@ class Reflector:
         self._version = ""
         self._listed = 0.0
         self._running: Deferred[None] | None = None
+        self._stopped = False
         self._waiting: list[Deferred[None]] = []
 
     _log = Logger()
@@ -124,6 +125,7 @@ class Reflector:
     def start(self) -> None:
         """List, then watch, until :meth:`stop`."""
         if self._running is None:
+            self._stopped = False
             self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
 
     def stop(self) -> Deferred[None]:
@@ -131,6 +133,8 @@ class Reflector:
         running, self._running = self._running, None
         if running is None:
             return succeed(None)
+        # A cancelled attempt to connect fails as if the server were down.
+        self._stopped = True
         running.cancel()
         return running
 
@@ -158,16 +162,18 @@ class Reflector:
         return len(self._objects)
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopped:
             try:
                 if not self._version:
                     await self._list()
                 await self._watch_once()
             except Expired as expired:
                 self._version = ""
-                if self._clock.seconds() - self._listed < SHORT_WATCH_SECONDS:
+                if not self._stopped and self._clock.seconds() - self._listed < SHORT_WATCH_SECONDS:
                     await self._pause(expired.message, 0)
             except APIError as refused:
+                if self._stopped:
+                    return
                 await self._pause(refused.message, refused.retry_after_seconds or 0)
 
     async def _list(self) -> None:
