@@ -31,7 +31,7 @@ the machine, Ctrl-C too; the escape key leaves.
 
 When input is no terminal, it is sent, and the session ends after its end: with
 --linger when the machine was quiet for that many seconds, else when the
-machine's side says so (about a second of quiet, or the process is done).
+machine's side says so (two seconds of quiet, or the process is done).
 """
 
 _EPILOG = """\
@@ -78,6 +78,11 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
 
     :raises SystemExit: 0 after ``--help``, 1 after one line that says what is wrong.
     """
+    return make_parser().parse_args(argv)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
     parser = _Parser(
         prog="kubectl console",
         description=_DESCRIPTION,
@@ -109,7 +114,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         type=_seconds,
         help="end the whole session after so long, with exit code 1",
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def _escape(text: str) -> EscapeKey | None:

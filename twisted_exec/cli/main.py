@@ -25,13 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments, without the program's name.
     :return: the exit code.
     """
-    parser: argparse.ArgumentParser = _Parser(
-        prog="twisted-exec",
-        description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    pki.register(commands)
-    options = parser.parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         return int(options.run(options))
     except BrokenPipeError:  # twisted-exec ... | head
@@ -39,3 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    parser = _Parser(
+        prog="twisted-exec",
+        description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    pki.register(commands)
+    return parser

@@ -23,7 +23,11 @@ _Command = Callable[[argparse.Namespace], list[str]]
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``pki`` to a program's commands.  Its options have ``run(options) -> int``."""
-    parser = subparsers.add_parser("pki", help="make certificates", description=_first_line())
+    parser = subparsers.add_parser(
+        "pki",
+        help="make certificates",
+        description="Make the certificates that programs on several hosts need.",
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     _command(commands, "init", "make the three authorities", _init)
@@ -50,10 +54,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="groups of the user; system:masters may do everything",
     )
     _add_kubeconfig(user)
-
-
-def _first_line() -> str:
-    return (__doc__ or "").strip().partition("\n")[0]
 
 
 def _command(
