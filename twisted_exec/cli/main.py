@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="twisted-exec",
         description="Tools beside the programs. Consoles are opened with kubectl console NAME.",
     )
