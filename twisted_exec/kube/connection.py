@@ -13,9 +13,10 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, is_loopback, read_file
@@ -58,7 +59,7 @@ class _ServerEndpoint:
     timeout_seconds: float
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        return Deferred.fromCoroutine(self._connect(protocolFactory))
+        return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
         # Each request's connection would be two lines in the log.
@@ -80,6 +81,34 @@ class _ServerEndpoint:
         return client_endpoint(
             self.reactor, host, port, tls(self.config), timeout_seconds=self.timeout_seconds
         )
+
+
+def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
+    """
+    The same, but a cancelled attempt fails with CancelledError.
+
+    Twisted's endpoints then fail in words of their own: whoever cancelled would
+    take the server for down, and try again.
+    """
+
+    def cancel(told: Deferred[IProtocol]) -> None:
+        told.errback(CancelledError())
+        connecting.cancel()
+
+    told: Deferred[IProtocol] = Deferred(cancel)
+
+    def connected(protocol: Any) -> None:
+        if told.called:
+            protocol.transport.abortConnection()
+        else:
+            told.callback(protocol)
+
+    def failed(failure: Failure) -> None:
+        if not told.called:
+            told.errback(failure)
+
+    connecting.addCallbacks(connected, failed)
+    return told
 
 
 def tls(config: ClientConfig) -> ClientTLS:
