@@ -268,7 +268,9 @@ class Session:
     # What the lifecycle does.
 
     def _connect(self) -> None:
-        self._opening = self._console.connect(Factory.forProtocol(lambda: _Line(self)))
+        factory = Factory.forProtocol(lambda: _Line(self))
+        factory.noisy = False
+        self._opening = self._console.connect(factory)
         self._opening.addCallbacks(self._connected, self._not_connected)
 
     def _connected(self, line: _Line) -> None:

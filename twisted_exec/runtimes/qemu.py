@@ -223,6 +223,7 @@ class QemuRun:
 
     async def _reach(self, path: str, factory: Factory) -> Any:
         """Connect to one of QEMU's sockets, as soon as it listens."""
+        factory.noisy = False
         endpoint = unix_client_endpoint(self._driver.reactor, path)
         while not self._power.is_off:
             try:
