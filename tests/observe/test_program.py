@@ -18,9 +18,8 @@ from twisted.logger import globalLogBeginner, textFileLogObserver
 import sys
 from twisted_exec.observe.program import fail_program
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
-reactor.callWhenRunning(
-    lambda: fail(ValueError("port 6443 is in use")).addErrback(fail_program, "exec-x", reactor)
-)
+from twisted.internet.error import CannotListenError
+reactor.callWhenRunning(lambda: fail(%s).addErrback(fail_program, "exec-x", reactor))
 reactor.run()
 """
 
@@ -54,12 +53,28 @@ class ProgramOptionsTests(SynchronousTestCase):
 class FailProgramTests(SynchronousTestCase):
     """Tests for :func:`fail_program`."""
 
-    def test_ends(self) -> None:
-        """A start that fails is one line in the log, and the program ends with 1."""
+    def fails_with(self, error: str) -> bytes:
+        """What a program whose start fails with this expression prints; its exit code is 1."""
         told = subprocess.run(
-            [sys.executable, "-c", _FAILING], capture_output=True, timeout=60, check=False
+            [sys.executable, "-c", _FAILING % error], capture_output=True, timeout=60, check=False
         )
         self.assertEqual(told.returncode, 1)
-        self.assertIn(b"exec-x: port 6443 is in use\n", told.stdout)
         self.assertNotIn(b"Traceback", told.stdout)
         self.assertEqual(told.stderr, b"")
+        return told.stdout
+
+    def test_ends(self) -> None:
+        """A start that fails is one line in the log, and the program ends with 1."""
+        told = self.fails_with('ValueError("no such\\nfile")')
+        self.assertIn(b"exec-x: no such file\n", told)
+
+    def test_port_in_use(self) -> None:
+        """A port that is taken is told with its address, and what to do."""
+        told = self.fails_with(
+            'CannotListenError("127.0.0.1", 6443, OSError(98, "Address already in use"))'
+        )
+        self.assertIn(
+            b"exec-x: cannot listen on 127.0.0.1:6443: Address already in use: "
+            b"free it, or choose another address or port\n",
+            told,
+        )

@@ -76,10 +76,8 @@ class Options(ProgramOptions):
         [
             "preferred-address-types",
             None,
-            # Defaults are not coerced.
-            ADDRESS_TYPES,
+            ",".join(ADDRESS_TYPES),
             "Types of pools' addresses, joined by commas, in the order in which they are tried.",
-            _address_types,
         ],
         [
             "machinepoollet-timeout",
@@ -108,6 +106,11 @@ class Options(ProgramOptions):
                 raise UsageError(f"--{name} is missing: {what}")
         if not self["storage"]:
             raise UsageError("--storage is missing: where objects are kept, such as sqlite:PATH")
+        try:
+            # Here, because a coercion is not asked about defaults.
+            self["preferred-address-types"] = _address_types(self["preferred-address-types"])
+        except ValueError as error:
+            raise UsageError(f"--preferred-address-types: {error}") from None
 
 
 def makeService(options: Options) -> IService:

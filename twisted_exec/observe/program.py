@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -60,10 +61,18 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
     global _exit_code
     _exit_code = 1
-    line = " ".join(str(failure.value).split()) or type(failure.value).__name__
+    line = _explain(failure.value)
     _log.critical("{program}: {line}", program=program, line=line)
     # Services start before the reactor runs, when it cannot be stopped yet.
     reactor.callWhenRunning(reactor.stop)
+
+
+def _explain(error: BaseException | None) -> str:
+    if isinstance(error, CannotListenError):
+        place = f"{error.interface or 'any'}:{error.port}"
+        why = os.strerror(getattr(error.socketError, "errno", None) or 0)
+        return f"cannot listen on {place}: {why}: free it, or choose another address or port"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @atexit.register

@@ -274,7 +274,8 @@ class Poollet(Service):
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()
         addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
-        self._log.info("serving pool {pool} at {address}", pool=self.pool, address=host)
+        place = f"{getattr(host, 'host', '')}:{getattr(host, 'port', '')}"
+        self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
         for copy in self._copies:
             copy.start()
         self.withdrawal.start()
