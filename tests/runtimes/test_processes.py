@@ -43,6 +43,7 @@ class FamilyCase(RuntimeCase):
             ["/bin/sh", "-c", f"{script}\necho ready\nread forever"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # "can't access tty"
             env={"PATH": os.environ["PATH"], **mark},
             start_new_session=True,
         )
@@ -90,7 +91,7 @@ class EndTests(FamilyCase):
 
     async def test_leader_is_gone(self) -> None:
         """What a leader left in its session is still its family."""
-        found = self.start("trap '' HUP; sleep 1000 & echo $! >&2", marked=False)
+        found = self.start("trap '' HUP; sleep 1000 &", marked=False)
         self.shells[0].kill()
         self.shells[0].wait()
         self.assertEqual(await self.family(found).end(), [])

@@ -113,10 +113,15 @@ class ProcessTable:
             if process is None:
                 continue
             key = process.pid, process.start
-            # Environments change only at exec, and a mark that was seen once is enough.
-            marks[key] = self._marks.get(key) or self._read_mark(process.pid)
-            found[process.pid] = process, marks[key]
-        self._marks = {key: mark for key, mark in marks.items() if mark}
+            # Read once: marks are inherited, so who was born without one never has one.  (A
+            # leader gets its mark by exec; but leaders are known by their ids.)
+            mark = self._marks.get(key)
+            if mark is None:
+                mark = self._read_mark(process.pid)
+            if mark is not None:
+                marks[key] = mark
+            found[process.pid] = process, mark or ""
+        self._marks = marks
         return found
 
     def _answer(self) -> None:
@@ -125,12 +130,15 @@ class ProcessTable:
         for one in asking:
             one.callback(found)
 
-    def _read_mark(self, pid: int) -> str:
+    def _read_mark(self, pid: int) -> str | None:
+        """``None`` when there is no environment: in the kernel, or in the middle of an exec."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
         except OSError:
             return ""  # gone, or of a user whom we could not end either
+        if not environment:
+            return None
         for setting in environment.split(b"\0"):
             if setting.startswith(self._prefix):
                 return setting[len(self._prefix) :].decode("utf-8", "replace")
