@@ -1,0 +1,119 @@
+"""
+API server, poollet and runtime inside one Twisted application, beside whatever else it does.
+
+    twistd -ny docs/examples/one_application.py
+    export KUBECONFIG=lab-state/admin.kubeconfig
+    kubectl apply -f docs/examples/echo_machine.yaml && kubectl console echo
+
+The services are those of the programs; they are given what they need as objects,
+so any of it may be one's own.  Here the runtime is the echo runtime of the example beside this
+one, and the poollet holds it directly: no gRPC between the two.
+LAB_STATE and LAB_PORT say where its state is and where the API server listens.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from twisted.application.service import Application, IServiceCollection
+from twisted.internet import reactor
+from twisted.logger import Logger
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from echo_runtime import echo_class
+
+from twisted_exec.apiserver import service as apiserver
+from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import ClientConfig, Material
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.poollet import service as poollet
+from twisted_exec.runtimes import host as runtime
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import FORWARDING_USER, create_pki, write_kubeconfig
+from twisted_exec.tls.unix import runtime_directory
+
+STATE = os.path.abspath(os.environ.get("LAB_STATE", "lab-state"))
+PORT = int(os.environ.get("LAB_PORT", "6444"))
+URL = f"https://127.0.0.1:{PORT}"
+POOL = "lab"
+
+# Made anew at each start: what the services show each other, and the administrator's.
+pki = create_pki(os.path.join(STATE, "pki"), replace=True)
+serving, forwarding = pki.issue_apiserver(["127.0.0.1"], replace=True)
+poollet_serving, poollet_client = pki.issue_poollet(POOL, ["127.0.0.1"], replace=True)
+admin = pki.issue_user("admin", ["system:masters"], replace=True)
+
+audit = JSONLinesAudit(os.path.join(STATE, "audit.jsonl"))
+
+api_server = apiserver.APIServer(
+    apiserver.Settings(
+        listen=f"tcp:{PORT}:interface=127.0.0.1",
+        certificate=serving.certificate,
+        key=serving.key,
+        client_ca=pki.client_ca,
+        poollet_certificate=forwarding.certificate,
+        poollet_key=forwarding.key,
+        poollet_ca=pki.serving_ca,
+    ),
+    MemoryStorage(),  # or SQLiteStorage(path, reactor), or your own IStorage
+    audit,
+    reactor,
+)
+
+# It serves the machine runtime interface as well, for other poollets on this host.
+machines = runtime.RuntimeHost(
+    runtime.Settings(
+        classes=[echo_class()],
+        state_directory=os.path.join(STATE, "runtime"),
+        iri_target=f"unix://{runtime_directory(STATE)}/iri.sock",
+    ),
+    audit,
+    reactor,
+)
+
+one_poollet = poollet.Poollet(
+    poollet.Settings(
+        pool=POOL,
+        provider_id=f"example://{POOL}",
+        certificate=poollet_serving.certificate,
+        key=poollet_serving.key,
+        listen="tcp:0:interface=127.0.0.1",
+        client_ca=pki.client_ca,
+        requestheader_ca=pki.forwarding_ca,
+        requestheader_names=[FORWARDING_USER],
+        addresses=[("InternalIP", "127.0.0.1")],
+    ),
+    KubeClient(
+        ClientConfig(
+            URL,
+            ca=Material(path=pki.serving_ca),
+            certificate=Material(path=poollet_client.certificate),
+            key=Material(path=poollet_client.key),
+        ),
+        reactor,
+    ),
+    machines.runtime,
+    audit,
+    reactor,
+)
+
+write_kubeconfig(
+    os.path.join(STATE, "admin.kubeconfig"),
+    server=URL,
+    ca_pem=read_file(pki.serving_ca),
+    certificate_pem=read_file(admin.certificate),
+    key_pem=read_file(admin.key),
+    user="admin",
+    replace=True,
+)
+# What an application may rely on are the doors, not the classes.
+assert IAPIServer.providedBy(api_server) and IPoollet.providedBy(one_poollet)
+assert IMachineRuntime.providedBy(machines.runtime)
+
+application = Application("lab")
+for service in (api_server, machines, one_poollet):
+    service.setServiceParent(IServiceCollection(application))
+one_poollet.when_ready().addCallback(lambda _: Logger("lab").info("ready: {url}", url=URL))

@@ -1,0 +1,177 @@
+"""
+The programs in ``docs/examples``, as their readers run them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from tests.flows.programs import Program, script, start
+from tests.kube.consoles import ConsolesCase
+from tests.kube.test_exec import Collector
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.exec import ConsoleEndpoint
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.testing.attachment import RecordingAttachment
+
+reactor: Any = _reactor
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+
+
+class ExamplesCase(TestCase):
+    """``self.directory`` is private and short enough for UNIX sockets."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
+        self.addCleanup(shutil.rmtree, self.directory, True)
+
+    def run_example(self, *argv: str, **environment: str) -> Program:
+        program = start([sys.executable, *argv], env=environment, cwd=self.directory)
+        self.addCleanup(program.stop)
+        return program
+
+
+class EchoRuntimeTests(ExamplesCase):
+    """``echo_runtime.py``"""
+
+    async def test_serves_machines(self) -> None:
+        """Any poollet can have machines of it, and a console for each."""
+        target = f"unix://{self.directory}/sockets/iri.sock"
+        program = self.run_example(
+            str(EXAMPLES / "echo_runtime.py"), target, f"{self.directory}/state"
+        )
+        await program.until(rb"machine runtime at unix:///")
+        client = IRIClient(target, reactor)
+        client.startService()
+        self.addCleanup(client.stopService)
+        spec = pb.MachineSpec(power=pb.POWER_ON)
+        setattr(spec, "class", "echo")
+        created = await client.create_machine(
+            pb.CreateMachineRequest(machine=pb.Machine(spec=spec))
+        )
+        machine_id = created.machine.metadata.id
+        told = await client.exec(pb.ExecRequest(machine_id=machine_id))
+        self.assertRegex(told.url, r"\Ahttp\+unix://.*/exec/")
+        self.assertEqual(await program.stop(signal.SIGINT), 0)
+        self.assertNotIn(b"Traceback", program.output)
+
+
+class ExpectTests(ConsolesCase):
+    """``expect_console.py``"""
+
+    timeout = 120
+
+    async def test_talks_to_a_machine(self) -> None:
+        """It knocks until there is a prompt, types a command and prints the answer."""
+        self.consoles.machines["default/vm"] = Firmware
+        program = start(
+            [
+                sys.executable,
+                str(EXAMPLES / "expect_console.py"),
+                f"console:vm:kubeconfig={self.kubeconfig()}",
+                "=> ",
+                "echo q$arch",
+            ]
+        )
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 0, program.output)
+        self.assertEqual(program.stdout, b"qx86\n")
+
+
+class Firmware(RecordingAttachment):
+    """Boots for two knocks, and then answers each line."""
+
+    line = b""
+    knocks = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.transport.write(data.replace(b"\r", b"\r\n"))
+        self.line += data
+        while b"\r" in self.line:
+            command, _, self.line = self.line.partition(b"\r")
+            self.knocks += 1
+            if command == b"echo q$arch":
+                self.transport.write(b"qx86\r\n")
+            if self.knocks > 2:
+                self.transport.write(b"=> ")
+
+
+class OneApplicationTests(ExamplesCase):
+    """``one_application.py`` and ``echo_machine.yaml``"""
+
+    async def test_whole_chain(self) -> None:
+        """A user reaches a machine through all three services, and each keeps the record."""
+        program = self.run_example(
+            script("twistd"),
+            "--pidfile=",
+            "-ny",
+            str(EXAMPLES / "one_application.py"),
+            LAB_STATE=f"{self.directory}/state",
+            LAB_PORT=str(free_port()),
+        )
+        await program.until(rb"ready: https://")
+        config = load(f"{self.directory}/state/admin.kubeconfig")
+        client = KubeClient(config, reactor)
+        self.addCleanup(client.close)
+        with open(EXAMPLES / "echo_machine.yaml") as file:
+            machine_class, machine = yaml.safe_load_all(file)
+        await client.create(IRONCORE.workload_class, machine_class)
+        await client.create(IRONCORE.workload, machine, "default")
+        await self.until_running(client, "echo")
+
+        endpoint = ConsoleEndpoint(config, "default", "echo", reactor)
+        console = await connectProtocol(endpoint, Collector())
+        await console.until(b"default/echo echoes\r\n")
+        console.transport.write(b"hello")
+        await console.until(b"hello")
+        console.transport.loseConnection()
+        await console.over
+        self.assertEqual(await program.stop(signal.SIGINT), -signal.SIGINT)
+        self.assertEqual(self.audited(), sorted(2 * ["apiserver", "poollet", "runtime"]))
+
+    async def until_running(self, client: KubeClient, name: str) -> None:
+        while True:
+            machine = await client.get(IRONCORE.workload, name, "default")
+            if machine.get("status", {}).get("state") == "Running":
+                return
+            await deferLater(reactor, 0.1)
+
+    def audited(self) -> list[str]:
+        with open(f"{self.directory}/state/audit.jsonl") as file:
+            return sorted(json.loads(line)["hop"] for line in file)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class SizeTests(TestCase):
+    """Examples are to be read."""
+
+    def test_short(self) -> None:
+        """None is longer than 120 lines."""
+        for path in EXAMPLES.glob("*.py"):
+            with open(path) as file:
+                self.assertLessEqual(len(file.readlines()), 120, path.name)
