@@ -49,11 +49,11 @@ class OptionsTests(SynchronousTestCase):
     def test_bad_values(self) -> None:
         """Values that make no sense are told with what would."""
         for name, value, told in [
-            ("storage", "etcd:x", "give sqlite:PATH"),
+            ("storage", "etcd:x", "--storage: give sqlite:PATH"),
             ("storage", "sqlite:", "give sqlite:PATH"),
             ("preferred-address-types", "Hostname,Carrier", "'Carrier' is none of Hostname"),
-            ("machinepoollet-timeout", "soon", "give seconds"),
-            ("drain-seconds", "-1", "give seconds"),
+            ("machinepoollet-timeout", "soon", "--machinepoollet-timeout: 'soon' is no number"),
+            ("drain-seconds", "-1", "--drain-seconds: '-1' is no number of seconds"),
         ]:
             self.assertIn(told, self.refused(arguments(**{name: value})))
 

@@ -9,7 +9,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.program import ProgramOptions, refusal
+from twisted_exec.observe.program import ProgramOptions, refusal, seconds
 
 _FAILING = """
 from twisted.internet import reactor, task
@@ -41,6 +41,30 @@ class ProgramOptionsTests(SynchronousTestCase):
             self.assertTrue(line.startswith("exec-x: "), line)
             self.assertIn("see twistd exec-x --help", line)
             self.assertNotIn("\n", line)
+
+    def test_names_the_option(self) -> None:
+        """A value that makes no sense is told with its option, a surplus word as it is."""
+
+        class XOptions(ProgramOptions):
+            program = "exec-x"
+            optParameters = [
+                ["port", "p", 1, "Where to listen.", int],
+                ["drain", None, 5.0, "How long.", seconds],
+            ]
+
+        for arguments, told in (
+            (["--port", "x"], "--port: invalid literal for int() with base 10: 'x'"),
+            (["--drain", "nan"], "--drain: 'nan' is no number of seconds from 0 to 3600"),
+            (["--drain=-1"], "--drain: '-1' is no number of seconds from 0 to 3600"),
+            (["surplus"], "'surplus' belongs to no option"),
+        ):
+            with self.assertRaises(SystemExit) as caught:
+                XOptions().parseOptions(arguments)
+            line = f"exec-x: {told}; see twistd exec-x --help"
+            self.assertEqual(caught.exception.code, line)
+        options = XOptions()
+        options.parseOptions(["--port=7", "--drain=0.5"])
+        self.assertEqual((options["port"], options["drain"]), (7, 0.5))
 
     def test_refusal(self) -> None:
         """Python prints it and exits with 1."""
@@ -78,3 +102,5 @@ class FailProgramTests(SynchronousTestCase):
             b"free it, or choose another address or port\n",
             told,
         )
+        told = self.fails_with('CannotListenError(None, b"/x/sock", "Cannot acquire lock")')
+        self.assertIn(b"exec-x: cannot listen on /x/sock: Cannot acquire lock: free it", told)

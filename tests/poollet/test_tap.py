@@ -108,7 +108,8 @@ class TapTests(SynchronousTestCase):
         for argument, told in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
-            ("--drain-seconds=soon", "from 0 to 3600"),
+            ("--drain-seconds=soon", "--drain-seconds: 'soon' is no number of seconds from 0 to"),
+            ("--machine-pool-name=Pool A", "--machine-pool-name 'Pool A': lower case letters"),
             ("--runtime-uid=nobody-of-this-name", "there is no user"),
             ("--drain-seconds=-1", "from 0 to 3600"),
             ("--requestheader-client-ca-file=/ca", "go together"),

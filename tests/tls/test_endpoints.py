@@ -76,6 +76,14 @@ class ServerEndpointTests(LoopbackCase):
             with self.assertRaises(TLSConfigError):
                 server_endpoint(reactor, bad, self.server_tls())
 
+    async def test_impossible(self) -> None:
+        """A port that no port can be, a socket in no directory: the address is named."""
+        for bad in ("tcp:99999:interface=127.0.0.1", "unix:/nonexistent/x"):
+            with self.assertRaises(TLSConfigError) as caught:
+                await server_endpoint(reactor, bad, self.server_tls()).listen(self.recorders())
+            self.assertTrue(str(caught.exception).startswith(f"cannot listen on {bad!r}: "))
+            self.assertNotIn("\n", str(caught.exception))
+
     async def test_taken(self) -> None:
         """A port in use fails listening and names the address."""
         port = await self.listen(self.recorders(), None)

@@ -13,7 +13,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -46,16 +46,6 @@ def _address_types(text: str) -> tuple[str, ...]:
     return types
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ValueError("give seconds, from 0 to 3600")
-    return seconds
-
-
 class Options(ProgramOptions):
     """Options of ``exec-apiserver``."""
 
@@ -84,9 +74,9 @@ class Options(ProgramOptions):
             None,
             5.0,
             "Seconds to connect to each address of a poollet, and for its answer.",
-            _seconds,
+            seconds,
         ],
-        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", _seconds],
+        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
         ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
     ]
     optFlags = [

@@ -153,7 +153,8 @@ class IRIServer(Service):
             port = self._server.add_secure_port(self.target.address, self._credentials())
         except RuntimeError:
             raise TargetError(
-                f"cannot listen on {self.target.address}: the address is in use or not ours"
+                f"cannot listen on {self.target.address}: the address is in use or not this "
+                "host's: free it, or choose another"
             ) from None
         self.target = Target(host=self.target.host, port=port)
         self._server.start()

@@ -58,8 +58,10 @@ class JSONLinesAudit:
             try:
                 os.close(self._open())
             except OSError as problem:
-                why = os.strerror(problem.errno or 0)
-                raise AuditUnavailable(f"cannot write audit file {self._path!r}: {why}") from None
+                raise AuditUnavailable(
+                    f"cannot write audit file {self._path!r}: {problem.strerror} "
+                    "(check the path, or choose another)"
+                ) from None
 
     def record(self, event: Mapping[str, Any]) -> None:
         """

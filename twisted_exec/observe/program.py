@@ -11,7 +11,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
 
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorCore
@@ -25,12 +27,22 @@ _exit_code = 0
 
 class ProgramOptions(Options):
     """
-    Options whose mistakes take one line.
+    Options whose mistakes take one line, which names the option.
 
     :cvar program: the plugin's name, for messages.
     """
 
     program = ""
+    optParameters: list[list[Any]] = []
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.optParameters = [_naming(*each) for each in cls.__dict__.get("optParameters", [])]
+
+    def parseArgs(self, *surplus: str) -> None:
+        """:raises UsageError: there is a word that belongs to no option."""
+        if surplus:
+            raise UsageError(f"{surplus[0]!r} belongs to no option")
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """
@@ -43,6 +55,37 @@ class ProgramOptions(Options):
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
             raise refusal(self.program, why) from None
+
+
+def _naming(name: str, *rest: Any) -> list[Any]:
+    """A parameter whose coercion, if it has one, names it when it fails."""
+    if len(rest) < 4:
+        return [name, *rest]
+    coerce: Callable[[str], Any] = rest[3]
+
+    @wraps(coerce)
+    def named(text: str) -> Any:
+        try:
+            return coerce(text)
+        except ValueError as error:
+            raise ValueError(f"--{name}: {error}") from None
+
+    return [name, *rest[:3], named]
+
+
+def seconds(text: str) -> float:
+    """
+    A coercion for options that are times.
+
+    :raises ValueError: it is none from 0 to 3600.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 3600:
+        raise ValueError(f"{text!r} is no number of seconds from 0 to 3600")
+    return found
 
 
 def refusal(program: str, why: str) -> SystemExit:
@@ -70,7 +113,10 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
 def _explain(error: BaseException | None) -> str:
     if isinstance(error, CannotListenError):
         place = f"{error.interface or 'any'}:{error.port}"
-        why = os.strerror(getattr(error.socketError, "errno", None) or 0)
+        if isinstance(error.port, str | bytes):
+            place = os.fsdecode(error.port)
+        code = getattr(error.socketError, "errno", None)
+        why = os.strerror(code) if code else str(error.socketError)
         return f"cannot listen on {place}: {why}: free it, or choose another address or port"
     return " ".join(str(error).split()) or type(error).__name__
 

@@ -13,26 +13,17 @@ from twisted.internet.defer import Deferred
 from twisted.python.usage import UsageError
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import KubeConfigError, load
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.tls.errors import TLSConfigError
 
 PROGRAM = "exec-poollet"
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ValueError("give seconds, from 0 to 3600")
-    return seconds
 
 
 class Options(ProgramOptions):
@@ -58,7 +49,7 @@ class Options(ProgramOptions):
         ["requestheader-client-ca-file", None, None, "The CA of proxies that forward users."],
         ["requestheader-allowed-names", None, "", "Names of such proxies, with commas."],
         ["runtime-ca-file", None, "", "The CA of runtimes whose exec URLs are https."],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", _seconds],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
     ]
 
@@ -100,6 +91,9 @@ class Options(ProgramOptions):
         ):
             if not self[name]:
                 raise UsageError(f"--{name} is missing")
+        if dns_subdomain(self["machine-pool-name"]):
+            told = "lower case letters, digits, - and . only"
+            raise UsageError(f"--machine-pool-name {self['machine-pool-name']!r}: {told}")
         if bool(self["requestheader-client-ca-file"]) != bool(self["requestheader-allowed-names"]):
             raise UsageError(
                 "--requestheader-client-ca-file and --requestheader-allowed-names go together"

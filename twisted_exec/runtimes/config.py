@@ -79,8 +79,16 @@ def load(path: str) -> list[ClassConfig]:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{path} is not YAML: {_first_line(error)}") from None
     return parse(document, path)
+
+
+def _first_line(error: Exception) -> str:
+    """Where it is and what is wrong; YAML's own text draws the place over several lines."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    problem = getattr(error, "problem", None) or str(error)
+    return place + (str(problem).splitlines() or ["unreadable"])[0]
 
 
 def parse(document: object, source: str = "configuration") -> list[ClassConfig]:

@@ -13,7 +13,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.tls.errors import TLSConfigError
 
 from .config import ConfigError, load
@@ -52,7 +52,7 @@ class Options(ProgramOptions):
         ["iri-cert-file", None, "", "Our certificate for a TCP --iri-listen."],
         ["iri-private-key-file", None, "", "Its private key."],
         ["iri-client-names", None, "", "Common names of poollets that may ask, with commas."],
-        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", float],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
     ]
 
@@ -78,8 +78,6 @@ class Options(ProgramOptions):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
         if self["base-url"] and "://" not in self["base-url"]:
             raise UsageError(f"--base-url {self['base-url']!r} is no URL such as https://HOST:PORT")
-        if not 0 <= self["drain-seconds"] <= 3600:
-            raise UsageError("--drain-seconds is not between 0 and 3600")
         for name in _FILES:
             if self[name]:
                 # A daemon's working directory is another one.

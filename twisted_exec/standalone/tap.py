@@ -8,7 +8,7 @@ import os
 
 from twisted.application.service import IService
 
-from twisted_exec.observe.program import ProgramOptions, fail_program
+from twisted_exec.observe.program import ProgramOptions, fail_program, seconds
 from twisted_exec.standalone.service import Settings, Standalone
 
 PROGRAM = "exec-standalone"
@@ -16,18 +16,8 @@ PROGRAM = "exec-standalone"
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise ValueError("--port: give one from 0 to 65535")
+        raise ValueError(f"{text!r} is no port from 0 to 65535")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise ValueError("--drain-seconds: give a number from 0 to 3600")
-    return seconds
 
 
 class Options(ProgramOptions):
@@ -43,7 +33,7 @@ class Options(ProgramOptions):
     optParameters = [
         ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
         ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
-        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", _seconds],
+        ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
 
     def postOptions(self) -> None:

@@ -53,8 +53,11 @@ HANDSHAKE_SECONDS = 10.0
 
 @implementer(IStreamServerEndpoint)
 class _ServerEndpoint:
-    def __init__(self, reactor: Any, inner: IStreamServerEndpoint, tls: ServerTLS | None) -> None:
-        self._reactor, self._inner, self._tls = reactor, inner, tls
+    def __init__(
+        self, reactor: Any, description: str, inner: IStreamServerEndpoint, tls: ServerTLS | None
+    ) -> None:
+        self._reactor, self._description = reactor, description
+        self._inner, self._tls = inner, tls
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
         """As :meth:`IStreamServerEndpoint.listen`; a missing certificate fails it."""
@@ -66,7 +69,12 @@ class _ServerEndpoint:
             factory = StreamTLSFactory(
                 self._tls, False, factory, self._reactor, handshake_seconds=HANDSHAKE_SECONDS
             )
-        port: IListeningPort = await self._inner.listen(factory)
+        try:
+            port: IListeningPort = await self._inner.listen(factory)
+        except (OSError, OverflowError) as problem:
+            # A socket in no directory, a port that no port can be.
+            why = getattr(problem, "strerror", None) or str(problem)
+            raise TLSConfigError(f"cannot listen on {self._description!r}: {why}") from None
         accept_at_once(port)
         return port
 
@@ -78,7 +86,7 @@ def server_endpoint(
     Where to listen.
 
     Its ``listen()`` fails with :class:`TLSConfigError` when the certificate
-    cannot be loaded and with :class:`twisted.internet.error.CannotListenError`
+    cannot be loaded or the address makes no sense, and with :class:`twisted.internet.error.CannotListenError`
     when the address cannot be had.
 
     :param description: a Twisted endpoint string without TLS, such as
@@ -99,7 +107,7 @@ def server_endpoint(
             f"{description!r} is no listening address such as "
             f"tcp:6443:interface=127.0.0.1: {problem}"
         ) from None
-    return _ServerEndpoint(reactor, inner, tls)
+    return _ServerEndpoint(reactor, description, inner, tls)
 
 
 def client_endpoint(

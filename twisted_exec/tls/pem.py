@@ -39,8 +39,8 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError as problem:
-        raise TLSConfigError(f"{what} holds no PEM certificate: {_first_line(problem)}") from None
+    except ValueError:
+        raise TLSConfigError(f"{what} holds no PEM certificate that can be read") from None
 
 
 def private_key(pem: bytes, what: str) -> PrivateKey:
@@ -124,7 +124,3 @@ def openssl_reason(problem: SSL.Error) -> str:
     if isinstance(problem, SSL.SysCallError):
         return str(problem.args[-1])
     return "unexpected end of the connection"
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).partition("\n")[0][:200]
