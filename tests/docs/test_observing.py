@@ -1,0 +1,73 @@
+"""
+Tests for ``docs/reference/observing.rst`` and ``docs/reference/answers.rst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.wire import remotecommand
+
+from . import pages
+
+
+@implementer(IAuditSink)
+class Kept:
+    """Audit records, kept."""
+
+    def __init__(self) -> None:
+        self.records: list[Mapping[str, Any]] = []
+
+    def record(self, event: Mapping[str, Any]) -> None:
+        self.records.append(event)
+
+
+def names(page: str, title: str) -> set[str]:
+    """What the first column of a table names."""
+    return pages.first_column(pages.table(page, title))
+
+
+class ObservingPageTests(SynchronousTestCase):
+    """The page names the keys and metrics that exist, and no others."""
+
+    def setUp(self) -> None:
+        self.page = pages.page("reference/observing")
+
+    def test_audit_keys(self) -> None:
+        """The keys of a start, and what the end of a refusal has besides."""
+        kept = Kept()
+        Trail(kept, "runtime", Clock()).refused(dict.fromkeys(SUBJECT_KEYS, "x"), 403, "forbidden")
+        start, end = kept.records
+        self.assertEqual(names(self.page, "Keys of every record"), set(start))
+        self.assertEqual(names(self.page, "Keys that an end has besides"), set(end) - set(start))
+
+    def test_metrics(self) -> None:
+        """Names as Prometheus shows them, with their labels."""
+        registry = CollectorRegistry()
+        SessionMetrics(registry).refused(403)
+        samples = [one for metric in registry.collect() for one in metric.samples]
+        named = {one.name for one in samples if not one.name.endswith("_created")}
+        self.assertEqual(names(self.page, "Metrics"), named)
+        told = pages.table(self.page, "Metrics")
+        for sample in samples:
+            for label in sample.labels:
+                self.assertIn(f"``{label}``", told, sample.name)
+
+
+class AnswersPageTests(SynchronousTestCase):
+    """The page has every cause for which a session ends."""
+
+    def test_causes(self) -> None:
+        """Each word that a Status may hold, and none that it may not."""
+        told = pages.section(pages.page("reference/answers"), "The end of a session")
+        failures = set(remotecommand._FAILURES)
+        self.assertEqual(pages.first_column(told), failures | {remotecommand._EXIT_REASON})
