@@ -118,7 +118,9 @@ class Gate(Factory):
         self.open.add(splice)
         swap_protocol(outer, splice.user)
         splice.user.makeConnection(outer)
-        connecting = self._inner.connect(Factory.forProtocol(lambda: splice.machine))
+        factory = Factory.forProtocol(lambda: splice.machine)
+        factory.noisy = False
+        connecting = self._inner.connect(factory)
         connecting.addErrback(self._no_inner, splice)
 
     def _no_inner(self, failure: Failure, splice: Splice) -> None:
