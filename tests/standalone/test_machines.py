@@ -15,6 +15,7 @@ from twisted_exec.standalone.machines import (
     NAMESPACE,
     SHELL,
     create_missing,
+    to_try,
     until_running,
     wanted,
 )
@@ -42,6 +43,20 @@ class MachinesCase(SynchronousTestCase):
     def machines(self) -> list[str]:
         listed = self.successResultOf(self.client.list(IRONCORE.workload, NAMESPACE))
         return sorted(each["metadata"]["name"] for each in listed["items"])
+
+
+class ToTryTests(MachinesCase):
+    """Tests for :func:`to_try`."""
+
+    def suggested(self) -> str:
+        return self.successResultOf(Deferred.fromCoroutine(to_try(self.client)))
+
+    def test_what_is_there(self) -> None:
+        """The virtual machine; without it the shell; never one that was deleted."""
+        self.create({"pty", "qemu"}, set())
+        self.assertEqual(self.suggested(), "demo-vm")
+        self.successResultOf(self.client.delete(IRONCORE.workload, "demo-vm", NAMESPACE))
+        self.assertEqual(self.suggested(), SHELL)
 
 
 class CreateMissingTests(MachinesCase):

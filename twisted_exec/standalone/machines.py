@@ -114,6 +114,17 @@ async def create_missing(
     return labels
 
 
+async def to_try(client: IKubeClient) -> str:
+    """
+    The name of the machine whose console to suggest: of those that are there, the real one first.
+
+    :raises APIError: the API server cannot be asked.
+    """
+    listed = await client.list(IRONCORE.workload, NAMESPACE)
+    names = [str(each["metadata"]["name"]) for each in listed["items"]]
+    return next((name for name in (VM, SHELL, *names) if name in names), SHELL)
+
+
 async def until_running(
     client: IKubeClient, runtime: IMachineRuntime, name: str, clock: IReactorTime
 ) -> None:

@@ -42,8 +42,8 @@ from twisted_exec.standalone.machines import (
     PTY,
     QEMU,
     SHELL,
-    VM,
     create_missing,
+    to_try,
     until_running,
     wanted,
 )
@@ -156,7 +156,7 @@ class Standalone(Service):
 
         client = self._client(server.url, certificates, certificates.admin)
         await self._make_machines(client, runtime.runtime)
-        self._publish(server.url, certificates)
+        self._publish(server.url, certificates, await to_try(client))
         self._renewing = LoopingCall(self._renew, server.url)
         self._renewing.clock = self._reactor
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
@@ -235,7 +235,7 @@ class Standalone(Service):
         self._state.keep_names(_CREATED, created)
         await until_running(client, runtime, SHELL, self._reactor)
 
-    def _publish(self, url: str, certificates: Certificates) -> None:
+    def _publish(self, url: str, certificates: Certificates, machine: str) -> None:
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
         self._log.info("ready; in another terminal, type:")
@@ -243,12 +243,9 @@ class Standalone(Service):
         for line in (
             f"export KUBECONFIG={path} PATH={shlex.quote(programs)}:$PATH",
             "kubectl get machines",
-            f"kubectl console {VM if self._has_vm() else SHELL}",
+            f"kubectl console {machine}",
         ):
             self._log.info("    {line}", line=line)
-
-    def _has_vm(self) -> bool:
-        return f"machines/{VM}" in self._state.names(_CREATED)
 
     def _write_kubeconfig(self, url: str, certificates: Certificates) -> None:
         write_kubeconfig(
