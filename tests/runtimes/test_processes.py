@@ -114,7 +114,7 @@ class EndTests(FamilyCase):
     def test_signal_to_nobody(self) -> None:
         """A signal goes to the process that was seen, not to the next with its id."""
         other = self.start("", marked=False)
-        _signal(Process(other.pid, other.start - 1, other.pid, 0), signal.SIGKILL)
+        _signal(Process(other.pid, other.start - 1, other.pid, 0, 0), signal.SIGKILL)
         self.assertIsNotNone(read_process(other.pid))
 
 

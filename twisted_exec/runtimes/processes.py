@@ -40,6 +40,7 @@ class Process:
     start: int
     """Clock ticks after boot: with the id it names a process for ever."""
     session: int
+    parent: int
     terminal: int
     """Device number of the terminal that controls it, 0 for none."""
 
@@ -66,7 +67,13 @@ def read_process(pid: int) -> Process | None:
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
-    return Process(pid=pid, start=int(fields[19]), session=int(fields[3]), terminal=int(fields[4]))
+    return Process(
+        pid=pid,
+        start=int(fields[19]),
+        session=int(fields[3]),
+        parent=int(fields[1]),
+        terminal=int(fields[4]),
+    )
 
 
 def leader(pid: int) -> Leader | None:
@@ -106,6 +113,7 @@ class ProcessTable:
         """The same at once, at the price of reading ``/proc`` for one caller."""
         found = {}
         marks = {}
+        ours = os.getpid()
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
@@ -113,12 +121,12 @@ class ProcessTable:
             if process is None:
                 continue
             key = process.pid, process.start
-            # Read once: marks are inherited, so who was born without one never has one.  (A
-            # leader gets its mark by exec; but leaders are known by their ids.)
+            # Read once: marks are inherited, so who was born without one never has one.
+            # Except for our own children, who get theirs by exec.
             mark = self._marks.get(key)
             if mark is None:
                 mark = self._read_mark(process.pid)
-            if mark is not None:
+            if mark or (mark is not None and process.parent != ours):
                 marks[key] = mark
             found[process.pid] = process, mark or ""
         self._marks = marks
