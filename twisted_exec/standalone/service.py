@@ -58,6 +58,8 @@ KUBECONFIG = "admin.kubeconfig"
 _CREATED = "created"
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LOOK_EVERY_SECONDS = 0.1
+_LAST_WORD_SECONDS = 3.0
+"""How long a session that was told to end may take for it."""
 
 CLASSES = {
     "classes": [
@@ -172,7 +174,7 @@ class Standalone(Service):
             classes=parse(CLASSES),
             state_directory=self._state.file("runtime"),
             iri_target=f"unix://{self._sockets}/iri.sock",
-            drain_seconds=self.settings.drain_seconds,
+            drain_seconds=_LAST_WORD_SECONDS,
         )
         return RuntimeHost(settings, audit, self._reactor)
 
@@ -205,7 +207,7 @@ class Standalone(Service):
             requestheader_ca=pki.forwarding_ca,
             requestheader_names=[FORWARDING_USER],
             addresses=[("InternalIP", "127.0.0.1")],
-            drain_seconds=self.settings.drain_seconds,
+            drain_seconds=_LAST_WORD_SECONDS,
         )
         iri = IRIClient(str(runtime.iri.target), self._reactor)
         iri.startService()

@@ -1,0 +1,238 @@
+"""
+``twistd exec-standalone`` as a user starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from tests.flows import kubectls, programs
+from tests.kube.test_exec import Collector
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.exec import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.kubeconfig import ClientConfig, load
+
+reactor: Any = _reactor
+
+MACHINES = IRONCORE.workload
+
+
+class StandaloneCase(TestCase):
+    """Programs share a state directory in ``self.directory``."""
+
+    timeout = 180
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
+        self.addCleanup(shutil.rmtree, self.directory, True)
+        self.state = os.path.join(self.directory, "exec-state")
+        self.kubeconfig = os.path.join(self.state, "admin.kubeconfig")
+
+    def start(self, *options: str) -> programs.Program:
+        program = programs.twistd("exec-standalone", "--port", "0", *options, cwd=self.directory)
+        self.addCleanup(program.stop)
+        return program
+
+    async def ready(self, *options: str) -> programs.Program:
+        program = self.start(*options)
+        await program.until(
+            rb"ready; in another terminal, type:.*\n.*\n.*\n.*kubectl console \S+\n"
+        )
+        return program
+
+    def config(self) -> ClientConfig:
+        return load(self.kubeconfig)
+
+    def client(self) -> KubeClient:
+        client = KubeClient(self.config(), reactor)
+        self.addCleanup(client.close)
+        return client
+
+    async def refused(self, line: str, *options: str) -> None:
+        """It ends with code 1 after one line, of which ``line`` is a pattern, and no traceback."""
+        program = programs.twistd("exec-standalone", *options, cwd=self.directory)
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 1, program.output)
+        said = program.output.decode()
+        self.assertNotIn("Traceback", said)
+        self.assertEqual(len(re.findall(f"exec-standalone: {line}", said)), 1, said)
+
+
+class ReadyTests(StandaloneCase):
+    """What a user finds when it is ready."""
+
+    async def test_first_start(self) -> None:
+        """Both machines, a kubeconfig for kubectl, and everything private."""
+        program = await self.ready()
+        for path in (self.kubeconfig, self.state):
+            self.assertFalse(stat.S_IMODE(os.stat(path).st_mode) & 0o077, path)
+        client = self.client()
+        listed = await client.list(MACHINES, "default")
+        names = [each["metadata"]["name"] for each in listed["items"]]
+        self.assertEqual(sorted(names), ["demo-shell", "demo-vm"])
+        shell = await client.get(MACHINES, "demo-shell", "default")
+        self.assertEqual(shell["status"]["state"], "Running")
+        self.assertIn(b"KUBECONFIG=exec-state/admin.kubeconfig PATH=", program.output)
+        self.assertRegex(program.output, rb"machines of class pty are shells of .*uid \d+")
+
+    async def test_kubectl(self) -> None:
+        """Every kubectl at hand shows the machines and opens consoles."""
+        await self.ready()
+        path = f"{os.path.dirname(programs.script('kubectl-console'))}:{os.environ['PATH']}"
+        env = {"KUBECONFIG": self.kubeconfig, "PATH": path, "HOME": self.directory}
+        for name, kubectl in kubectls.found().items():
+            code, shown, said = await kubectls.run(kubectl, "get", "machines", env=env)
+            self.assertEqual(code, 0, f"{name}: {said}")
+            self.assertRegex(shown, r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n")
+            self.assertRegex(shown, r"demo-shell +pty +<none> +local +Running +\d+s\n")
+            code, shown, said = await kubectls.run(
+                kubectl, "console", "demo-shell", env=env, stdin=b"echo a$((6*7))z; exit 7\n"
+            )
+            self.assertEqual(code, 7, f"{name}: {said}")
+            self.assertIn("a42z", shown)
+            self.assertIn("session ended: Completed: ", said)
+
+    async def test_kubectl_console_of_the_machine(self) -> None:
+        """Firmware is talked to by a script."""
+        await self.ready()
+        console = await self.open("demo-vm")
+        while b"=> " not in console.received:
+            console.transport.write(b"\r")
+            await deferLater(reactor, 0.3)
+        console.transport.loseConnection()
+        await console.over
+        path = f"{os.path.dirname(programs.script('kubectl-console'))}:{os.environ['PATH']}"
+        code, shown, said = await kubectls.run(
+            kubectls.found()["kubectl"],
+            *("console", "demo-vm", "--linger", "2"),
+            env={"KUBECONFIG": self.kubeconfig, "PATH": path, "HOME": self.directory},
+            stdin=b"version\r",
+        )
+        self.assertEqual(code, 0, said)
+        self.assertRegex(shown, r"version\r\nU-Boot \d{4}\.")
+
+    async def open(self, name: str) -> Any:
+        endpoint = ConsoleEndpoint(self.config(), "default", name, reactor)
+        return await connectProtocol(endpoint, Collector())
+
+
+class RestartTests(StandaloneCase):
+    """What another start finds."""
+
+    async def test_stopped(self) -> None:
+        """The kubeconfig goes with the program, objects stay, deleted machines stay deleted."""
+        program = await self.ready()
+        client = self.client()
+        await client.delete(MACHINES, "demo-vm", "default")
+        before = (await client.get(MACHINES, "demo-shell", "default"))["metadata"]["uid"]
+        self.assertEqual(await program.stop(), -signal.SIGTERM)
+        self.assertFalse(os.path.exists(self.kubeconfig))
+        self.assertEqual(self.processes(), [])
+
+        await self.ready()
+        client = self.client()
+        after = (await client.get(MACHINES, "demo-shell", "default"))["metadata"]["uid"]
+        self.assertEqual(after, before)
+        error = await self.assertFailure(client.get(MACHINES, "demo-vm", "default"), APIError)
+        self.assertEqual(error.code, 404)
+
+    async def test_killed(self) -> None:
+        """After kill -9 the next start ends what was left, and a console can be opened."""
+        program = await self.ready()
+        left = self.processes()
+        self.assertTrue(left)
+        await program.stop(signal.SIGKILL)
+        await self.ready()
+        self.assertFalse(set(left) & set(self.processes()))
+        endpoint = ConsoleEndpoint(self.config(), "default", "demo-shell", reactor)
+        console = await connectProtocol(endpoint, Collector())
+        console.transport.write(b"echo a$((6*7))z\r")
+        await console.until(b"a42z")
+        console.transport.loseConnection()
+        await console.over
+
+    async def test_sessions_are_told(self) -> None:
+        """A user at a console when it stops reads why."""
+        program = await self.ready("--drain-seconds", "0")
+        endpoint = ConsoleEndpoint(self.config(), "default", "demo-shell", reactor)
+        console = await connectProtocol(endpoint, Collector())
+        console.transport.write(b"echo a$((6*7))z\r")
+        await console.until(b"a42z")
+        await program.stop()
+        reason = await console.over
+        assert isinstance(reason, ConsoleLost) and reason.ending is not None
+        self.assertEqual(reason.ending.reason, "ShuttingDown")
+
+    def processes(self) -> list[int]:
+        """Those that carry the mark of this state directory's runtime."""
+        try:
+            with open(os.path.join(self.state, "runtime", "runtime-id")) as file:
+                mark = b"TWISTED_EXEC_MACHINE=" + file.read().strip().encode()
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read():
+                        found.append(int(name))
+            except OSError:  # it has just ended, or is not ours
+                continue
+        return found
+
+
+class RefusedTests(StandaloneCase):
+    """Starts that cannot be."""
+
+    async def test_in_use(self) -> None:
+        """A second start in the same directory."""
+        program = await self.ready()
+        assert program.transport is not None
+        holder = program.transport.pid
+        await self.refused(rf"{self.state} is in use by process {holder}: stop that one")
+
+    async def test_port_in_use(self) -> None:
+        """Another program has the port."""
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            await self.refused(rf".*127\.0\.0\.1:{port}.*in use", "--port", str(port))
+        self.assertFalse(os.path.exists(self.kubeconfig))
+
+    async def test_newer(self) -> None:
+        """The directory is of a newer version."""
+        os.makedirs(self.state, 0o700)
+        with open(os.path.join(self.state, "version"), "w") as file:
+            file.write("99\n")
+        await self.refused(r".*was written by a newer version", "--port", "0")
+
+    async def test_damaged_store(self) -> None:
+        """What is no database is not touched."""
+        os.makedirs(self.state, 0o700)
+        path = os.path.join(self.state, "objects.db")
+        with open(path, "w") as file:
+            file.write("what?\n" * 1000)
+        await self.refused(r".*objects\.db", "--port", "0")
+        with open(path) as file:
+            self.assertEqual(file.read(), "what?\n" * 1000)
+
+    async def test_options(self) -> None:
+        """Options that make no sense."""
+        await self.refused(r"--port: '99999' is no port from 0 to 65535; see", "--port", "99999")
+        await self.refused(r"--drain-seconds: .*soon", "--drain-seconds", "soon")
+        await self.refused(r".*--prot.*; see twistd exec-standalone --help", "--prot", "1")
