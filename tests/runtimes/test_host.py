@@ -136,7 +136,7 @@ class FailureTests(HostCase):
         """A second one with the same state directory is refused; the first is not harmed."""
         first = await self.ready()
         error = await self.failure(self.host())
-        self.assertIn("another runtime is using the state directory", str(error))
+        self.assertIn("another runtime uses the state directory", str(error))
         self.assertIsNone(dict(await first.streams.health.check())["iri"])
 
     async def test_consoles_in_the_clear(self) -> None:

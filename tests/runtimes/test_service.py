@@ -307,7 +307,7 @@ class KilledTests(RuntimeCase):
         runtime = await self.make_runtime()
         with self.assertRaises(StateInUse) as caught:
             await self.make_runtime()
-        self.assertIn("another runtime is using the state directory", str(caught.exception))
+        self.assertIn("another runtime uses the state directory", str(caught.exception))
         await runtime.stopService()
         await self.make_runtime()
 

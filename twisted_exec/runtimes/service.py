@@ -429,7 +429,9 @@ def _lock(path: str) -> int:
     except OSError:
         os.close(descriptor)
         directory = os.path.dirname(path)
-        raise StateInUse(f"another runtime is using the state directory {directory}") from None
+        raise StateInUse(
+            f"another runtime uses the state directory {directory}: stop it, or choose another"
+        ) from None
     return descriptor
 
 

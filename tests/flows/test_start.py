@@ -1,0 +1,584 @@
+"""
+Programs that are started without what they need: one line that says what is wrong
+and what would help, exit code 1, no traceback, no hang, and nothing damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.trial.unittest import TestCase
+
+from tests.apiserver.chain import POOL, pki, reactor, read
+from twisted_exec.tls.pki import PKI, write_kubeconfig
+
+from . import programs
+from .deployment import CLASSES, pause
+
+AT_ONCE = 3
+NOWHERE = "/nonexistent/x"
+ANY_PORT = "tcp:0:interface=127.0.0.1"
+
+# What twistd and Twisted say of themselves: their version, ports that open and close.
+_TWISTEDS_OWN = re.compile(r"\S+ \[(-|twisted\.[^\]]*)\] ")
+
+Change = Mapping[str, str | None]
+"""Options given otherwise than they should be; ``None`` leaves one out."""
+
+
+class StartCase(TestCase):
+    """Starts programs that should refuse."""
+
+    timeout = 170
+    pki: PKI
+
+    def setUp(self) -> None:
+        self.directory = os.path.abspath(self.mktemp())
+        os.makedirs(self.directory)
+        self.pki = pki()
+        self.turns = DeferredSemaphore(AT_ONCE)
+        self.write("garbage", "this is no PEM, no YAML mapping and no database\n")
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def write(self, name: str, text: str) -> str:
+        Path(self.path(name)).write_text(text)
+        return self.path(name)
+
+    def open_directory(self, parent: str = "") -> str:
+        """A directory with something in it where everybody may write."""
+        path = tempfile.mkdtemp(dir=parent or self.directory)
+        Path(path, "something").write_text("here first")
+        os.chmod(path, 0o777)
+        return path
+
+    def port_in_use(self) -> int:
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        number: int = taken.getsockname()[1]
+        return number
+
+    def kubeconfig(self, server: str = "https://127.0.0.1:1", name: str = "kubeconfig") -> str:
+        pair = self.pki.pair(f"poollet-{POOL}-client")
+        path = self.path(name)
+        write_kubeconfig(
+            path,
+            server=server,
+            ca_pem=read(self.pki.serving_ca),
+            certificate_pem=read(pair.certificate),
+            key_pem=read(pair.key),
+            user=POOL,
+            replace=True,
+        )
+        return path
+
+    async def last_words(self, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+        """What a program says before it exits with 1, without what Twisted says of itself."""
+        program = programs.start(argv, env=env)
+        self.addCleanup(program.stop, 9)
+        late = reactor.callLater(60, os.kill, program.transport.pid, 9)  # type: ignore[union-attr]
+        code = await program.ended
+        if late.active():
+            late.cancel()
+        told = program.output.decode()
+        self.assertEqual(code, 1, f"{' '.join(argv)}\n{told}")
+        self.assertNotIn("Traceback", told)
+        return [line for line in told.splitlines() if not _TWISTEDS_OWN.match(line)]
+
+    async def refuses(self, argv: Sequence[str], told: str, behind: str = "", **env: str) -> None:
+        """It says one line; after the words ``behind`` the line has ``told``."""
+        lines = await self.last_words(argv, env)
+        self.assertEqual(len(lines), 1, f"{' '.join(argv)}\n" + "\n".join(lines))
+        self.assertIn(behind, lines[0])
+        self.assertIn(told, lines[0].partition(behind)[2] if behind else lines[0])
+
+
+class ProgramCase(StartCase):
+    """
+    One of the twistd plugins.
+
+    :cvar plugin: its name.
+    """
+
+    plugin = ""
+
+    def good(self) -> dict[str, str]:
+        """Options with which it would start."""
+        raise NotImplementedError
+
+    def argv(self, change: Change | None = None) -> list[str]:
+        options = {**self.good(), **(change or {})}
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        return [programs.script("twistd"), "-n", "--pidfile=", self.plugin, *given]
+
+    async def rows(self, *rows: tuple[Change, str]) -> None:
+        """Each change of the good options is refused with its words."""
+        running = [
+            self.turns.run(lambda one: self.refused(self.argv(one[0]), one[1]), row) for row in rows
+        ]
+        await gatherResults(running, consumeErrors=True)
+
+    def refused(self, argv: Sequence[str], told: str) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.refuses(argv, told, f"{self.plugin}: "))
+
+    def files(self, *options: str) -> list[tuple[Change, str]]:
+        """A file that is missing, and one of another kind, for each option."""
+        garbage = self.path("garbage")
+        missing = f"cannot read {NOWHERE!r}: No such file or directory"
+        return [
+            *[({name: NOWHERE}, missing) for name in options],
+            *[({name: garbage}, "") for name in options],
+        ]
+
+
+# To the type checker a test case; to the test runner only those that inherit from it are.
+_Program = ProgramCase if TYPE_CHECKING else object
+
+
+class CommonRows(_Program):
+    """Rows that are the same for all; each program's tests are these and its own."""
+
+    async def test_nothing_given(self) -> None:
+        """Without options it names the first that it needs."""
+        argv = [programs.script("twistd"), "-n", "--pidfile=", self.plugin]
+        (line,) = await self.last_words(argv, {})
+        self.assertRegex(line, rf"\A{self.plugin}: --[a-z-]+ is missing.*--help\Z")
+
+    async def test_malformed_options(self) -> None:
+        """An option that is none, a word that is no option, times that are none."""
+        argv = self.argv()
+        running = [
+            self.turns.run(self.refused, [*argv, more], told)
+            for more, told in (
+                ("--nonsense", "option --nonsense not recognized"),
+                ("surplus", "'surplus' belongs to no option"),
+                ("--drain-seconds", "requires argument"),
+                ("--drain-seconds=soon", "--drain-seconds: 'soon' is no number of seconds"),
+            )
+        ]
+        await gatherResults(running, consumeErrors=True)
+
+    async def test_audit(self) -> None:
+        """An audit file that cannot be written."""
+        told = "cannot write audit file {!r}: {} (check the path, or choose another)"
+        await self.rows(
+            ({"audit-log": NOWHERE}, told.format(NOWHERE, "No such file or directory")),
+            ({"audit-log": self.directory}, told.format(self.directory, "Is a directory")),
+            ({"audit-log": "/dev/null"}, told.format("/dev/null", "not a regular file")),
+        )
+
+
+class APIServerTests(CommonRows, ProgramCase):
+    """``exec-apiserver``."""
+
+    plugin = "exec-apiserver"
+
+    def good(self) -> dict[str, str]:
+        serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
+        return {
+            "listen": ANY_PORT,
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "client-ca-file": self.pki.client_ca,
+            "machinepoollet-client-certificate": forwarding.certificate,
+            "machinepoollet-client-key": forwarding.key,
+            "machinepoollet-certificate-authority": self.pki.serving_ca,
+            "storage": "memory",
+            "audit-log": self.path("audit"),
+        }
+
+    async def test_files(self) -> None:
+        """Certificates, keys and authorities that are missing or none."""
+        await self.rows(
+            *self.files(
+                "tls-cert-file",
+                "tls-private-key-file",
+                "client-ca-file",
+                "machinepoollet-client-certificate",
+                "machinepoollet-client-key",
+                "machinepoollet-certificate-authority",
+                "token-auth-file",
+            )
+        )
+
+    async def test_mismatched_keys(self) -> None:
+        """A key that belongs to another certificate."""
+        serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
+        await self.rows(
+            (
+                {"tls-private-key-file": forwarding.key},
+                f"private key {forwarding.key!r} does not belong to certificate "
+                f"{serving.certificate!r}: give the pair that was issued together",
+            ),
+            (
+                {"machinepoollet-client-key": serving.key},
+                f"client key {serving.key!r} does not belong to client certificate",
+            ),
+        )
+
+    async def test_address(self) -> None:
+        """A port in use, an address of another host, and what is no address."""
+        port = self.port_in_use()
+        await self.rows(
+            (
+                {"listen": f"tcp:{port}:interface=127.0.0.1"},
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+            ),
+            (
+                {"listen": "tcp:0:interface=192.0.2.1"},
+                "cannot listen on 192.0.2.1:0: Cannot assign requested address",
+            ),
+            ({"listen": "tcp:99999"}, "cannot listen on 'tcp:99999': "),
+            ({"listen": "pigeon:1"}, "'pigeon:1' is no listening address such as tcp:6443"),
+            ({"listen": "ssl:0"}, "listening address 'ssl:0': give a plain endpoint such as"),
+            ({"listen": "unix:/nonexistent/x"}, "cannot listen on 'unix:/nonexistent/x': No such"),
+        )
+
+    async def test_store(self) -> None:
+        """A store of a newer version, another program's file, a place that is none; all stay."""
+        newer = self.path("newer.db")
+        with sqlite3.connect(newer) as database:
+            database.execute("CREATE TABLE objects (future TEXT)")
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+        others = self.path("others.db")
+        with sqlite3.connect(others) as database:
+            database.execute("CREATE TABLE bookmarks (url TEXT)")
+        database.close()
+        kept = {path: read(path) for path in (newer, others, self.path("garbage"))}
+        await self.rows(
+            (
+                {"storage": f"sqlite:{newer}"},
+                f"the store {newer} was written by a newer version (schema 99, this program knows "
+                "1): upgrade twisted-exec, or choose another file",
+            ),
+            ({"storage": f"sqlite:{others}"}, f"{others} is a database of another program"),
+            ({"storage": f"sqlite:{self.path('garbage')}"}, "garbage cannot be used as a store"),
+            ({"storage": f"sqlite:{self.directory}"}, f"cannot open the store {self.directory}"),
+            ({"storage": "sqlite:/nonexistent/x"}, "cannot open the store /nonexistent/x: No such"),
+            ({"storage": "etcd:x"}, "--storage: give sqlite:PATH, or memory to keep nothing"),
+        )
+        self.assertEqual({path: read(path) for path in kept}, kept)
+
+    async def test_store_in_use(self) -> None:
+        """Two API servers never share a file; the first goes on as if nothing had happened."""
+        store = f"sqlite:{self.path('objects.db')}"
+        first = programs.start(self.argv({"storage": store}))
+        self.addCleanup(first.stop)
+        await first.until(rb"listens at")
+        told = f"the store {self.path('objects.db')} is in use by another server: stop it, or"
+        await self.rows(({"storage": store}, told), ({"storage": store}, told))
+        self.assertIsNone(first.exit_code)
+        await first.stop()
+        second = programs.start(self.argv({"storage": store}))
+        self.addCleanup(second.stop)
+        await second.until(rb"listens at")
+
+
+class PoolletTests(CommonRows, ProgramCase):
+    """``exec-poollet``."""
+
+    plugin = "exec-poollet"
+
+    def good(self) -> dict[str, str]:
+        serving = self.pki.pair(f"poollet-{POOL}")
+        return {
+            "kubeconfig": self.kubeconfig(),
+            "machine-pool-name": POOL,
+            "machine-runtime-endpoint": "unix:///nonexistent/iri.sock",
+            "listen": ANY_PORT,
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "requestheader-client-ca-file": self.pki.forwarding_ca,
+            "requestheader-allowed-names": "exec-apiserver",
+            "runtime-ca-file": self.pki.serving_ca,
+            "audit-log": self.path("audit"),
+        }
+
+    async def test_kubeconfig(self) -> None:
+        """A kubeconfig that is missing, damaged, or without what is asked for."""
+        garbage = self.path("garbage")
+        broken = self.write("broken", "clusters: [\n")
+        empty = self.write("empty", "kind: Config\n")
+        good = self.kubeconfig()
+        await self.rows(
+            ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
+            ({"kubeconfig": self.directory}, f"{self.directory}: Is a directory"),
+            ({"kubeconfig": garbage}, f"{garbage}: not a kubeconfig: a mapping is expected"),
+            ({"kubeconfig": broken}, f"{broken}: not YAML: line 2, column 1: "),
+            ({"kubeconfig": empty}, f"{empty}: "),
+            ({"context": "other"}, f'{good}: no context "other"'),
+        )
+
+    async def test_files(self) -> None:
+        """Certificates, keys and authorities that are missing or none."""
+        await self.rows(
+            *self.files(
+                "tls-cert-file",
+                "tls-private-key-file",
+                "client-ca-file",
+                "requestheader-client-ca-file",
+                "runtime-ca-file",
+            ),
+            (
+                {"tls-private-key-file": self.pki.pair("apiserver").key},
+                f"private key {self.pki.pair('apiserver').key!r} does not belong to certificate",
+            ),
+        )
+
+    async def test_addresses(self) -> None:
+        """A port in use; a runtime's endpoint that is none, or would not be safe."""
+        port = self.port_in_use()
+        endpoint = "machine-runtime-endpoint"
+        await self.rows(
+            (
+                {"listen": f"tcp:{port}:interface=127.0.0.1"},
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+            ),
+            ({endpoint: None}, f"--{endpoint} is missing"),
+            ({endpoint: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
+            ({endpoint: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+            ({endpoint: "dns:///host:1"}, "dns:///host:1: TCP needs mutual TLS"),
+            ({"machine-pool-name": "Pool A"}, "--machine-pool-name 'Pool A': lower case letters"),
+            ({"requestheader-allowed-names": None}, "--requestheader-client-ca-file and --request"),
+        )
+
+    async def test_alone(self) -> None:
+        """Without runtime and API server it waits for them, says so once each, and can be stopped."""
+        factory = Factory.forProtocol(HangsUp)
+        factory.connections = 0  # type: ignore[attr-defined]
+        port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        self.addCleanup(port.stopListening)
+        server = f"https://127.0.0.1:{port.getHost().port}"
+        target = f"unix://{tempfile.mkdtemp(prefix='exec-')}/iri.sock"
+        change = {
+            "kubeconfig": self.kubeconfig(server, "other"),
+            "machine-runtime-endpoint": target,
+        }
+        program = programs.start(self.argv(change))
+        self.addCleanup(program.stop)
+        while factory.connections < 12:  # type: ignore[attr-defined]
+            await pause()
+        await program.stop()
+        told = program.output.decode()
+        self.assertNotIn("Traceback", told)
+        warnings = [line.partition("] ")[2] for line in told.splitlines() if "#warn]" in line]
+        self.assertEqual(len(warnings), len(set(warnings)), told)
+        for wanted in (f"the machine runtime at {target} cannot be reached", server):
+            self.assertTrue([line for line in warnings if wanted in line], told)
+
+
+class HangsUp(Protocol):
+    """An API server that is not itself."""
+
+    factory: Any
+    transport: Any
+
+    def connectionMade(self) -> None:
+        self.factory.connections += 1
+        self.transport.loseConnection()
+
+
+class RuntimeTests(CommonRows, ProgramCase):
+    """``exec-runtime``."""
+
+    plugin = "exec-runtime"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sockets = tempfile.mkdtemp(prefix="exec-")
+        self.addCleanup(shutil.rmtree, self.sockets)
+        self.runs = 0
+        self.serving = self.pki.issue_runtime("host-a", ["127.0.0.1"], replace=True)
+
+    def good(self) -> dict[str, str]:
+        self.runs += 1  # two that run at once have nothing in common
+        return {
+            "config": self.write("runtime.yaml", CLASSES),
+            "iri-listen": f"unix://{self.sockets}/{self.runs}/iri.sock",
+            "state-dir": self.path(f"state-{self.runs}"),
+            "audit-log": self.path("audit"),
+        }
+
+    async def test_config(self) -> None:
+        """A configuration that is missing, is no YAML, or says what cannot be meant."""
+        broken = self.write("broken.yaml", "classes: [\n")
+        odd = self.write("odd.yaml", CLASSES.replace("driver: pty", "driver: ptty"))
+        key = self.write("key.yaml", CLASSES.replace("same_user:", "sameuser:"))
+        garbage = self.path("garbage")
+        await self.rows(
+            ({"config": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
+            ({"config": garbage}, f"{garbage} must be a mapping"),
+            ({"config": broken}, f"{broken} is not YAML: line 2, column 1: "),
+            ({"config": odd}, f"{odd}: classes[0] (shell): there is no driver 'ptty'; there are"),
+            ({"config": key}, f"{key}: classes[0] (shell): "),
+        )
+
+    async def test_interface(self) -> None:
+        """Where the interface cannot be served, or not safely."""
+        shared, listen = self.open_directory(self.sockets), "iri-listen"
+        port, runtime = self.port_in_use(), self.serving
+        mutual = {
+            listen: f"dns:///127.0.0.1:{port}",
+            "iri-ca-file": self.pki.client_ca,
+            "iri-cert-file": runtime.certificate,
+            "iri-private-key-file": runtime.key,
+        }
+        await self.rows(
+            ({listen: None}, "--iri-listen is missing"),
+            ({listen: "pigeon://x"}, "'pigeon://x' is neither unix:///absolute/path nor dns:///"),
+            ({listen: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+            ({listen: f"unix:///{'x' * 110}"}, "the path of a UNIX socket has at most 107 bytes"),
+            (
+                {listen: f"unix://{shared}/iri.sock"},
+                f"directory {shared!r} is open to others (mode 777): look at what is in it, then "
+                "chmod 700 it",
+            ),
+            ({listen: "dns:///127.0.0.1:0"}, "dns:///127.0.0.1:0: TCP needs mutual TLS"),
+            ({**mutual, "iri-ca-file": None}, "--iri-ca-file, --iri-cert-file and --iri-private"),
+            ({**mutual, "iri-cert-file": NOWHERE}, f"cannot read {NOWHERE}: No such file"),
+            (
+                {**mutual, "iri-private-key-file": self.pki.pair("apiserver").key},
+                "does not belong to certificate",
+            ),
+            (
+                mutual,
+                f"cannot listen on 127.0.0.1:{port}: the address is in use or not this host's",
+            ),
+        )
+        self.assertEqual(stat.S_IMODE(os.stat(shared).st_mode), 0o777)
+
+    async def test_streams(self) -> None:
+        """Where consoles cannot be served, or not safely."""
+        port, listen = self.port_in_use(), "streaming-listen"
+        tls = {
+            "tls-cert-file": self.serving.certificate,
+            "tls-private-key-file": self.serving.key,
+        }
+        await self.rows(
+            (
+                {listen: f"tcp:{port}:interface=127.0.0.1", **tls},
+                f"cannot listen on 127.0.0.1:{port}: Address already in use: free it, or choose",
+            ),
+            ({listen: "pigeon:1", **tls}, "'pigeon:1' is no listening address"),
+            (
+                {listen: "tcp:0"},
+                "tcp:0: without a certificate consoles are served on loopback only",
+            ),
+            ({listen: "tcp:0", **tls}, "tcp:0: which address others reach must be told"),
+            ({listen: ANY_PORT, **tls, "tls-private-key-file": None}, "--tls-cert-file and --tls-"),
+            (
+                {listen: ANY_PORT, **tls, "tls-cert-file": NOWHERE},
+                f"cannot read {NOWHERE!r}: No such file or directory",
+            ),
+            (
+                {listen: ANY_PORT, **tls, "tls-private-key-file": self.pki.pair("apiserver").key},
+                "does not belong to certificate",
+            ),
+            ({listen: "unix:x"}, "'unix:x': the path of a UNIX socket must be absolute"),
+        )
+
+    async def test_state(self) -> None:
+        """A state directory that is open to others, none at all, or another runtime's."""
+        shared = self.open_directory()
+        first = programs.start(self.argv({"state-dir": self.path("mine")}))
+        self.addCleanup(first.stop)
+        await first.until(rb"RuntimeHost#info\]")
+        await self.rows(
+            ({"state-dir": shared}, f"directory {shared!r} is open to others (mode 777): look at"),
+            ({"state-dir": self.path("garbage")}, f"{self.path('garbage')!r} is not a directory"),
+            ({"state-dir": "/proc/x"}, "cannot use directory '/proc/x'"),
+            (
+                {"state-dir": self.path("mine")},
+                f"another runtime uses the state directory {self.path('mine')}: stop it, or choose "
+                "another",
+            ),
+        )
+        self.assertIsNone(first.exit_code)
+
+
+class UserEndTests(StartCase):
+    """``kubectl-console`` and ``twisted-exec``."""
+
+    async def each(self, program: str, *rows: tuple[Sequence[str], str], **env: str) -> None:
+        """Each command line is refused with its words, and nothing on standard output."""
+
+        def row(arguments: Sequence[str], told: str) -> Deferred[None]:
+            argv = [programs.script(program), *arguments]
+            return Deferred.fromCoroutine(self.refuses(argv, told, **env))
+
+        running = [self.turns.run(row, arguments, told) for arguments, told in rows]
+        await gatherResults(running, consumeErrors=True)
+
+    async def test_console_options(self) -> None:
+        """A command line that makes no sense."""
+        kubeconfig = f"--kubeconfig={self.kubeconfig()}"
+        await self.each(
+            "kubectl-console",
+            ([], "kubectl console: the following arguments are required: NAME; see kubectl"),
+            (["vm", "--nonsense"], "unrecognized arguments: --nonsense"),
+            (["vm", kubeconfig, "--linger=x"], "argument --linger: 'x' is no number of seconds"),
+            (["vm", kubeconfig, "--timeout=nan"], "--timeout: 'nan' is no number of seconds"),
+            (["vm", kubeconfig, "--escape=Ctrl"], "argument --escape: "),
+        )
+
+    async def test_kubeconfig(self) -> None:
+        """A kubeconfig that is missing, damaged, or leads nowhere."""
+        garbage, broken = self.path("garbage"), self.write("broken", "clusters: [\n")
+        good = self.kubeconfig()
+        other_ca = Path(good).read_text().replace("127.0.0.1:1", "127.0.0.1:x")
+        await self.each(
+            "kubectl-console",
+            (["vm"], f"no kubeconfig: {NOWHERE} does not exist; set KUBECONFIG or give --kubecon"),
+            (["vm", "--kubeconfig", garbage], f"{garbage}: not a kubeconfig: a mapping is"),
+            (["vm", "--kubeconfig", broken], f"{broken}: not YAML: line 2, column 1: "),
+            (["vm", "--kubeconfig", self.directory], f"{self.directory}: Is a directory"),
+            (["vm", "--kubeconfig", good, "--context", "y"], f'{good}: no context "y"'),
+            (["vm", "--kubeconfig", good], "cannot reach https://127.0.0.1:1: connection refused"),
+            (["vm", "--kubeconfig", self.write("url", other_ca)], "127.0.0.1:x"),
+            KUBECONFIG=NOWHERE,
+        )
+
+    async def test_no_home(self) -> None:
+        """Without any hint where the kubeconfig is, it says where it looked."""
+        await self.each(
+            "kubectl-console",
+            (["vm"], f"no kubeconfig: {self.directory}/.kube/config does not exist; set"),
+            KUBECONFIG="",
+            HOME=self.directory,
+        )
+
+    async def test_twisted_exec(self) -> None:
+        """``twisted-exec`` without a command, or with one that cannot be done."""
+        made, nowhere = self.pki.directory, "/nonexistent"
+        await self.each(
+            "twisted-exec",
+            ([], "twisted-exec: the following arguments are required: COMMAND; see twisted-exec"),
+            (["frob"], "argument COMMAND: invalid choice: 'frob'"),
+            (["pki"], "twisted-exec pki: the following arguments are required: COMMAND; see"),
+            (["pki", "init", made], "ca.crt' exists already: give --force to replace it"),
+            (["pki", "init", "/proc/x"], "cannot use directory '/proc/x'"),
+            (
+                ["pki", "user", nowhere, "--user", "ann"],
+                f"'{nowhere}' is no PKI directory (ca.crt is missing): make one with 'twisted-exec "
+                f"pki init {nowhere}'",
+            ),
+            (["pki", "user", made, "--user", "../ann"], "user name '../ann': letters, digits and"),
+            (
+                ["pki", "poollet", made, "--pool", "p" * 40, "--name", "x"],
+                "has 40 characters; a certificate has room for",
+            ),
+        )
