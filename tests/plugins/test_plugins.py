@@ -16,6 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 import twisted
+from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
+from twisted_exec.tls.pki import create_pki, write_kubeconfig
 
 PROGRAMS = ["exec-apiserver", "exec-poollet", "exec-runtime", "exec-standalone"]
 
@@ -42,6 +44,68 @@ class ServiceMakerTests(SynchronousTestCase):
             self.assertIsInstance(options, Options, name)
             self.assertIn("--help", options.getUsage())
             self.assertTrue(callable(maker.makeService))
+
+
+class DoorTests(SynchronousTestCase):
+    """What the programs' services provide to who embeds them."""
+
+    def service(self, name: str, *arguments: str) -> object:
+        (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == name]
+        options = maker.options()
+        options.parseOptions(arguments)
+        return maker.makeService(options)
+
+    def setUp(self) -> None:
+        self.pki = create_pki(self.mktemp())
+
+    def test_apiserver(self) -> None:
+        """``exec-apiserver`` is an :class:`IAPIServer`."""
+        serving, forwarding = self.pki.issue_apiserver(["127.0.0.1"])
+        service = self.service(
+            "exec-apiserver",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={self.pki.client_ca}",
+            f"--machinepoollet-client-certificate={forwarding.certificate}",
+            f"--machinepoollet-client-key={forwarding.key}",
+            f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
+            "--storage=memory",
+        )
+        verifyObject(IAPIServer, service)
+
+    def test_poollet(self) -> None:
+        """``exec-poollet`` is an :class:`IPoollet`."""
+        serving, client = self.pki.issue_poollet("lab", ["127.0.0.1"])
+        kubeconfig = self.mktemp()
+        write_kubeconfig(
+            kubeconfig,
+            server="https://127.0.0.1:6443",
+            ca_pem=Path(self.pki.serving_ca).read_bytes(),
+            certificate_pem=Path(client.certificate).read_bytes(),
+            key_pem=Path(client.key).read_bytes(),
+            user="lab",
+        )
+        service = self.service(
+            "exec-poollet",
+            f"--kubeconfig={kubeconfig}",
+            "--machine-pool-name=lab",
+            "--machine-runtime-endpoint=unix:///run/lab/iri.sock",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+        )
+        verifyObject(IPoollet, service)
+
+    def test_runtime(self) -> None:
+        """``exec-runtime`` is an :class:`IMachineRuntime`."""
+        config = Path(self.mktemp())
+        config.write_text(
+            "classes: [{name: shell, driver: pty, command: [/bin/sh, -i], same_user: true, "
+            'capabilities: {cpu: "1", memory: 64Mi}}]'
+        )
+        service = self.service(
+            "exec-runtime", f"--config={config}", "--iri-listen=unix:///run/lab/iri.sock"
+        )
+        verifyObject(IMachineRuntime, service)
 
 
 class EndpointParserTests(SynchronousTestCase):

@@ -10,7 +10,9 @@ from typing import Any
 
 from twisted.application.service import IService, Service
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 from twisted.python.usage import UsageError
+from zope.interface import implementer
 
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
@@ -20,6 +22,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import KubeConfigError, load
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
+from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -116,11 +119,22 @@ _FILES = (
 )
 
 
+@implementer(IPoollet)
 class Program(Service):
     """The poollet and its two clients, which outlive it."""
 
     def __init__(self, poollet: Poollet, runtime: IRIClient, client: KubeClient) -> None:
         self.poollet, self._runtime, self._client = poollet, runtime, client
+        self.pool = poollet.pool
+
+    @property
+    def address(self) -> IAddress | None:
+        """See :class:`IPoollet`."""
+        return self.poollet.address
+
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IPoollet.when_ready`."""
+        return self.poollet.when_ready()
 
     def startService(self) -> None:
         """See :class:`Poollet`."""

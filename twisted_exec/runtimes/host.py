@@ -18,9 +18,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
+from twisted.python.components import proxyForInterface
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, Target, parse_target
@@ -56,9 +58,13 @@ class Settings:
     drain_seconds: float = 5.0
 
 
-class RuntimeHost(Service):
+# Its methods are those of ``runtime``, but for who starts and stops it.
+_Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
+
+
+class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
     """
-    Runs a runtime.
+    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
 
     :param checks: called when starting; what one raises keeps the runtime from it.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
