@@ -95,7 +95,7 @@ one_poollet = poollet.Poollet(
         ),
         reactor,
     ),
-    machines.runtime,
+    machines,
     audit,
     reactor,
 )
@@ -111,7 +111,7 @@ write_kubeconfig(
 )
 # What an application may rely on are the doors, not the classes.
 assert IAPIServer.providedBy(api_server) and IPoollet.providedBy(one_poollet)
-assert IMachineRuntime.providedBy(machines.runtime)
+assert IMachineRuntime.providedBy(machines)
 
 application = Application("lab")
 for service in (api_server, machines, one_poollet):
