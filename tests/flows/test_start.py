@@ -510,6 +510,49 @@ class RuntimeTests(CommonRows, ProgramCase):
         self.assertIsNone(first.exit_code)
 
 
+class StandaloneTests(StartCase):
+    """``exec-standalone``, which finds out on its way: what it did until then is told, too."""
+
+    def state(self, name: str) -> str:
+        """A state directory that is being laid out."""
+        path = self.path(name)
+        os.makedirs(path, 0o700)
+        return path
+
+    async def refused(self, state: str, told: str) -> None:
+        argv = [programs.script("twistd"), "-n", "--pidfile=", "exec-standalone"]
+        lines = await self.last_words([*argv, "--port=0", f"--state-dir={state}"], {})
+        last = [line for line in lines if "#info] " not in line]
+        self.assertEqual(len(last), 1, lines)
+        self.assertIn(told, last[0].partition("exec-standalone: ")[2])
+        self.assertFalse(os.path.exists(os.path.join(state, "admin.kubeconfig")))
+
+    async def test_state(self) -> None:
+        """A state directory that is none, or not private, or holds what cannot be used."""
+        shared, newer = self.open_directory(), self.state("newer")
+        with sqlite3.connect(os.path.join(newer, "objects.db")) as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+        audit, damaged, link = self.state("audit"), self.state("damaged"), self.path("link")
+        os.mkdir(os.path.join(audit, "audit.jsonl"))
+        shutil.copytree(self.pki.directory, os.path.join(damaged, "pki"))
+        Path(damaged, "pki", "ca.key").write_text("no key")
+        os.symlink(audit, link)
+        rows = (
+            (shared, f"--state-dir: directory {shared!r} is open to others (mode 777): look at"),
+            (self.path("garbage"), "garbage' is not a directory"),
+            (link, "is a symbolic link: give the directory itself"),
+            (newer, "objects.db was written by a newer version (schema 99, this program knows 1)"),
+            (audit, "audit.jsonl': Is a directory"),
+            (damaged, f"CA key '{damaged}/pki/ca.key' holds no usable PEM private key"),
+        )
+
+        def row(state: str, told: str) -> Deferred[None]:
+            return Deferred.fromCoroutine(self.refused(state, told))
+
+        await gatherResults([self.turns.run(row, *each) for each in rows], consumeErrors=True)
+
+
 class UserEndTests(StartCase):
     """``kubectl-console`` and ``twisted-exec``."""
 
