@@ -436,6 +436,7 @@ class RuntimeTests(CommonRows, ProgramCase):
             "iri-ca-file": self.pki.client_ca,
             "iri-cert-file": runtime.certificate,
             "iri-private-key-file": runtime.key,
+            "iri-client-names": "compute.ironcore.dev:system:machinepool:pool-a",
         }
         await self.rows(
             ({listen: None}, "--iri-listen is missing"),
@@ -448,6 +449,7 @@ class RuntimeTests(CommonRows, ProgramCase):
                 "chmod 700 it",
             ),
             ({listen: "dns:///127.0.0.1:0"}, "dns:///127.0.0.1:0: TCP needs mutual TLS"),
+            ({**mutual, "iri-client-names": None}, "--iri-client-names is missing: the common"),
             ({**mutual, "iri-ca-file": None}, "--iri-ca-file, --iri-cert-file and --iri-private"),
             ({**mutual, "iri-cert-file": NOWHERE}, f"cannot read {NOWHERE}: No such file"),
             (

@@ -103,6 +103,16 @@ class TapTests(SynchronousTestCase):
             ([*self.least, "--drain-seconds=x"], "'x'"),
             ([*self.least, "--allow-uid=no-such-user"], "there is no user 'no-such-user'"),
             ([*self.least, "--iri-ca-file=/ca"], "--iri-ca-file, --iri-cert-file and"),
+            (
+                [
+                    *self.least,
+                    "--iri-ca-file=/a",
+                    "--iri-cert-file=/c",
+                    "--iri-private-key-file=/k",
+                ],
+                "--iri-client-names is missing",
+            ),
+            ([*self.least, "--allow-uid=54321"], "--allow-uid needs --streaming-listen"),
             ([*self.least, "--streaming-listen=unix:relative"], "must be absolute"),
             ([*self.least, "--no-such-option"], "no-such-option"),
             ([self.least[0], "--iri-listen=tcp:1"], "is neither unix:///absolute/path nor"),

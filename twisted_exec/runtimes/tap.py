@@ -51,7 +51,12 @@ class Options(ProgramOptions):
         ["iri-ca-file", None, "", "The CA of poollets, for a TCP --iri-listen."],
         ["iri-cert-file", None, "", "Our certificate for a TCP --iri-listen."],
         ["iri-private-key-file", None, "", "Its private key."],
-        ["iri-client-names", None, "", "Common names of poollets that may ask, with commas."],
+        [
+            "iri-client-names",
+            None,
+            "",
+            "Common names of poollets that may ask over TCP, with commas.",
+        ],
         ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
     ]
@@ -113,6 +118,11 @@ def settings(options: Options) -> Settings:
     address = options["streaming-listen"]
     if address.startswith("unix:"):
         unix_path(address)
+    if set(options["allow-uid"]) - {0, os.getuid()} and not address:
+        raise TargetError(
+            "--allow-uid needs --streaming-listen, such as unix:/run/twisted-exec/stream.sock: "
+            "no other user can enter the private directory of the consoles"
+        )
     return Settings(
         classes=load(options["config"]),
         state_directory=options["state-dir"],
@@ -136,5 +146,11 @@ def _iri_tls(options: Options) -> MutualTLS | None:
     if not all(given):
         raise TargetError("--iri-ca-file, --iri-cert-file and --iri-private-key-file go together")
     names = [name.strip() for name in options["iri-client-names"].split(",")]
+    allowed = frozenset(name for name in names if name)
+    if not allowed:
+        # The CA of poollets is that of users; without names all of them could command machines.
+        raise TargetError(
+            "--iri-client-names is missing: the common names of the poollets that may ask"
+        )
     ca, certificate, key = given
-    return MutualTLS(ca, certificate, key, client_names=frozenset(name for name in names if name))
+    return MutualTLS(ca, certificate, key, client_names=allowed)
