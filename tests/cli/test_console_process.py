@@ -139,7 +139,7 @@ class PipeTests(ProcessCase):
                 reactor.callLater(0.2, self.transport.write, b"later")
 
         attachment = self.serve(Late())
-        process = self.start("--linger", "0.5")
+        process = self.start("--linger", "2")
         process.type(b"version\r")
         process.transport.closeStdin()
         await self.ends_with(process, 0)
@@ -185,9 +185,7 @@ class PipeTests(ProcessCase):
     async def test_timeout(self) -> None:
         """The whole session is bounded."""
         self.serve(RecordingAttachment(b"up"))
-        process = self.start("--timeout", "1")
-        await self.ends_with(process, 1, "timed out")
-        self.assertEqual(process.stdout, b"up")
+        await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
 
     async def test_no_server(self) -> None:
         """Nobody listens: the server is named."""
@@ -349,6 +347,15 @@ class TerminalTests(ProcessCase):
         attachment.transport.end(Ending(MACHINE_DELETED, "machine gone"))
         await self.ends_so(process, 1)
         self.assertIn(b"$ \r\nsession ended: MachineDeleted: machine gone\r\n", process.stdout)
+
+    async def test_left_in_an_editor(self) -> None:
+        """What the machine did to the terminal is undone as well."""
+        self.serve(EchoAttachment(b"\x1b[?1049h\x1b[?25lvi"))
+        process = self.start_on_terminal()
+        await process.until(rb"vi")
+        process.type(b"\x1d")
+        await self.ends_so(process, 0)
+        self.assertTrue(process.stdout.endswith(b"\x1b[?25h\x1b[?1049l\r\n"), process.stdout)
 
     async def test_refused(self) -> None:
         """Nothing happened to the terminal."""

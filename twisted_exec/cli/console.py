@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec.cli.escape import DEFAULT, EscapeKey, parse_escape
@@ -194,11 +195,12 @@ class _Program:
         self._config = config
 
     def run(self) -> tuple[Outcome, bool]:
+        from twisted_exec.cli.modes import Modes
         from twisted_exec.cli.session import ConsoleSession
         from twisted_exec.cli.terminal import Signals, Terminal, nonblocking
 
         _start_log()
-        reactor = _reactor()
+        reactor, modes = _reactor(), Modes()
         call = reactor.callFromThread
         with (
             Terminal(0) as terminal,
@@ -213,6 +215,7 @@ class _Program:
                 escape=self._options.escape,
                 linger_seconds=self._options.linger,
                 greet=self._greet,
+                watch=modes.feed if os.isatty(1) else lambda _: None,
             )
             outcomes: list[Outcome] = []
             session.finished.addCallback(outcomes.append)
@@ -228,6 +231,8 @@ class _Program:
                     reactor.run(installSignalHandlers=False)
                 finally:
                     terminal.restore()  # while signals still restore it, too
+                    with suppress(OSError):  # a terminal that is gone or stuck
+                        os.write(sink, modes.undo())
         return outcomes[0], session.mid_line
 
     def _begin(self, source: int, sink: int) -> None:

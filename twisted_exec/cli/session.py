@@ -108,6 +108,7 @@ class ConsoleSession:
     :param interactive: the input is a terminal.
     :param escape: leaves; looked for only in what a terminal types.
     :param greet: called once the stream is up, before the first output.
+    :param watch: shown all output that is written.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
         flushed (when the user decided to go: at most a second later).
     """
@@ -121,6 +122,7 @@ class ConsoleSession:
         escape: EscapeKey | None = None,
         linger_seconds: float | None = None,
         greet: Callable[[], None] = lambda: None,
+        watch: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self.finished: Deferred[Outcome] = Deferred()
         self._clock = clock
@@ -129,6 +131,7 @@ class ConsoleSession:
         self._escape = escape if interactive else None
         self._linger_seconds = linger_seconds
         self._greet = greet
+        self._watch = watch
         self._stream: Stream | None = None
         self._source: Source | None = None
         self._sink: Sink | None = None
@@ -185,6 +188,7 @@ class ConsoleSession:
         if self._outcome is not None or self._sink is None:
             return
         self._last_byte = data[-1:]
+        self._watch(data)
         if self._quiet is not None:
             self._quiet.reset(self._quiet_seconds)
         self._sink.write(data)

@@ -1,0 +1,109 @@
+"""
+What the machine's programs did to the user's terminal, so that it can be undone.
+
+A user may leave while an editor runs: it has switched to another screen, hidden
+the cursor, asked for mouse reports.  None of that is among the modes that termios saves, and
+the shell that comes after would suffer from it.  So the output is searched for
+such changes, and what is still in force at the end is reset; a terminal whose
+modes nobody touched gets nothing.  Source: xterm's ``ctlseqs``.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Everything else is off in a fresh terminal, or harmless.
+_ON_BY_DEFAULT = frozenset({7, 25})
+_OFF_BY_DEFAULT = frozenset(
+    {1, 5, 6, 9, 47, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016}
+    | {1047, 1049, 2004}
+)
+_SCREENS = (47, 1047, 1049)
+
+_LONGEST_BYTES = 64
+
+_CHANGE = re.compile(
+    rb"\x1b(?:"
+    rb"\[\?(?P<modes>[\d;]{1,40})(?P<way>[hl])"
+    rb"|\[(?P<colours>[\d;:]{0,40})m"
+    rb"|\[>4(?:;(?P<keys>\d))?m"
+    rb"|\[>\d{0,3}(?P<push>u)"
+    rb"|\[<(?P<pop>\d{0,3})u"
+    rb"|(?P<keypad>[=>])"
+    rb"|\((?P<charset>[0-9A-Z])"
+    rb"|(?P<reset>c)"
+    rb")"
+)
+
+
+class Modes:
+    """Follows the output of one session."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed: dict[int, bool] = {}
+        self._coloured = self._keypad = self._drawing = self._other_keys = False
+        self._pushed = 0
+
+    def feed(self, data: bytes) -> None:
+        """
+        Take output, split anywhere.
+        """
+        if not self._tail and b"\x1b" not in data:
+            return
+        window = self._tail + data
+        end = 0
+        for match in _CHANGE.finditer(window):
+            end = match.end()
+            self._note(match)
+        last = window.rfind(b"\x1b", end)
+        # An unfinished sequence goes on in the next piece; a long one is none of ours.
+        unfinished = last >= 0 and len(window) - last < _LONGEST_BYTES
+        self._tail = window[last:] if unfinished else b""
+
+    def _note(self, match: re.Match[bytes]) -> None:
+        kind = match.lastgroup
+        if kind == "way":
+            for number in filter(None, match["modes"].split(b";")):
+                self._note_mode(int(number), match["way"] == b"h")
+        elif kind == "colours":
+            self._coloured = match["colours"].strip(b"0;") != b""
+        elif kind == "keypad":
+            self._keypad = match["keypad"] == b"="
+        elif kind == "charset":
+            self._drawing = match["charset"] != b"B"
+        elif kind == "push":
+            self._pushed += 1
+        elif kind == "pop":
+            self._pushed = max(0, self._pushed - int(match["pop"] or 1))
+        elif kind == "reset":
+            self._reset()
+        else:
+            self._other_keys = match["keys"] not in (None, b"0")
+
+    def _note_mode(self, number: int, on: bool) -> None:
+        if (number in _ON_BY_DEFAULT and not on) or (number in _OFF_BY_DEFAULT and on):
+            self._changed[number] = on
+        else:
+            self._changed.pop(number, None)
+
+    def undo(self) -> bytes:
+        """What to write to the terminal so that all is as before; empty when it is."""
+        parts = []
+        if self._pushed:
+            parts.append(b"\x1b[<%du" % self._pushed)
+        if self._other_keys:
+            parts.append(b"\x1b[>4m")
+        # The other screen last: leaving it restores the cursor's place.
+        for number in sorted(self._changed, key=lambda number: (number in _SCREENS, number)):
+            parts.append(b"\x1b[?%d%s" % (number, b"l" if self._changed[number] else b"h"))
+        if self._coloured:
+            parts.append(b"\x1b[m")
+        if self._keypad:
+            parts.append(b"\x1b>")
+        if self._drawing:
+            parts.append(b"\x1b(B")
+        return b"".join(parts)
