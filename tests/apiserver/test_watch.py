@@ -151,12 +151,12 @@ class _Streaming(Dispatcher):
     stream: LineStream
 
     async def dispatch(self, request: Request) -> None:
-        self.stream = LineStream(request, limit_bytes=1000)
-        self.stream.begin()
+        stream = self.stream = LineStream(request, limit_bytes=1000)
+        stream.begin()
         try:
-            await self.stream.done
+            await stream.done
         finally:
-            self.stream.end()
+            stream.end()
 
 
 class SlowReaderTests(SynchronousTestCase):
@@ -185,6 +185,23 @@ class SlowReaderTests(SynchronousTestCase):
         for number in range(200):
             self.dispatcher.stream.send({"n": number})
         self.assertTrue(self.client.closed)
+
+    def test_bounded_together(self) -> None:
+        """Many that read nothing are bounded together: the longest waiting is cut."""
+        server = MemoryServer(self.dispatcher, Clock(), unread_bytes=1000)
+        clients, streams = [], []
+        for _ in range(3):
+            client = server.connect()
+            client.send(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n")
+            client.transport.producer.pauseProducing()
+            clients.append(client)
+            streams.append(self.dispatcher.stream)
+        for stream in streams:
+            stream.send({"n": "x" * 400})
+        self.assertEqual([client.closed for client in clients], [True, False, False])
+        clients[1].transport.producer.resumeProducing()
+        clients[2].lose()
+        self.assertEqual(len(server.site.unread), 0)
 
     def test_ends_while_waiting(self) -> None:
         """A stream that ends while lines wait is cut: half would look like all."""

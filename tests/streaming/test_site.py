@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -24,8 +25,10 @@ class Echo(Dispatcher):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[Deferred[None]] = []
+        self.asked: list[bytes] = []
 
     async def dispatch(self, request: Request) -> None:
+        self.asked.append(request.path)
         if request.path == b"/missing":
             raise NotFound("machines", "x")
         if request.path == b"/full":
@@ -162,7 +165,7 @@ class LimitTests(SynchronousTestCase):
         self.client.send(b"more of it, unread")
         self.server.clock.advance(10)
         self.assertTrue(self.client.closed)
-        self.assertEqual(self.server.site.connections, set())
+        self.assertEqual(len(self.server.site.connections), 0)
 
     def test_silence(self) -> None:
         """A client that says nothing is disconnected without a word."""
@@ -290,12 +293,88 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual([answer.code for answer in self.client.responses()], [400])
 
     def test_connections(self) -> None:
-        """Connections beyond the limit are closed unanswered; one that ends makes room."""
-        server = MemoryServer(Echo(), max_connections=1)
-        first, second = server.connect(), server.connect()
-        self.assertTrue(second.closed)
-        first.lose()
+        """A connection beyond the limit takes the place of the oldest that asks for nothing."""
+        server = MemoryServer(Echo(), max_connections=2)
+        silent, slow, third = (server.connect() for _ in range(3))
+        self.assertTrue(silent.aborted)
+        slow.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
+        third.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertEqual(third.responses()[0].code, 200)
         self.assertFalse(server.connect().closed)
+        self.assertEqual((slow.aborted, third.closed), (True, False))
+        self.assertEqual(len(server.site.connections), 2)
+
+    def test_busy_connections(self) -> None:
+        """Where all are being answered, one more is closed; one that ends makes room."""
+        server = MemoryServer(Echo(), max_connections=1)
+        busy = server.connect()
+        busy.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertTrue(server.connect().closed)
+        self.assertFalse(busy.closed)
+        busy.lose()
+        self.assertFalse(server.connect().closed)
+
+    def test_descriptors(self) -> None:
+        """At most half of this process's descriptors are for connections that ask for nothing yet."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        self.assertEqual(MemoryServer(Echo()).site.max_connections, 512)
+
+    def test_many_slow_bodies(self) -> None:
+        """Bodies that never become complete are bounded all together: the longest under way goes."""
+        server = MemoryServer(Echo(), receiving_bytes=1500, max_body_bytes=1000)
+        first, second = server.connect(), server.connect()
+        for client in (first, second):
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 750)
+        self.assertEqual(server.request("POST", "/", b"x").json(), {"body": "x"})
+        (answer,) = first.responses()
+        self.assertEqual((answer.code, answer.json()["reason"]), (503, "ServiceUnavailable"))
+        second.send(b"x" * 250)
+        self.assertEqual(second.responses()[0].code, 200)
+        self.assertEqual(len(server.site.receiving), 0)
+
+    def test_many_unread_answers(self) -> None:
+        """Answers that nobody reads are bounded all together: the oldest is cut off."""
+        server = MemoryServer(Echo(), unread_bytes=30)
+        first, second, third = (server.connect() for _ in range(3))
+        for client in (first, second, third):
+            client.protocol.pauseProducing()  # its buffer is full
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+        self.assertEqual([first.aborted, second.aborted, third.aborted], [True, False, False])
+        second.protocol.resumeProducing()
+        third.lose()
+        self.assertEqual(len(server.site.unread), 0)
+
+    def test_pipelined_behind_an_unread_answer(self) -> None:
+        """The next request waits until the answer to the last one is read."""
+        echo = Echo()
+        client = MemoryServer(echo).connect()
+        client.protocol.pauseProducing()
+        client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        self.assertEqual(len(echo.asked), 1)
+        client.protocol.resumeProducing()
+        self.assertEqual(len(echo.asked), 3)
+        self.assertEqual([one.code for one in client.responses()], [200] * 3)
+
+    def test_lost_behind_an_unread_answer(self) -> None:
+        """A client that leaves without reading leaves nothing behind."""
+        echo = Echo()
+        server = MemoryServer(echo)
+        client = server.connect()
+        client.protocol.pauseProducing()
+        client.send(b"GET /text HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        client.lose()
+        self.assertEqual(len(echo.asked), 1)
+        self.assertEqual((len(server.site.connections), len(server.site.unread)), (0, 0))
+
+    def test_flood_behind_an_unread_answer(self) -> None:
+        """What is sent while an answer is not read is not collected without end."""
+        client = self.server.connect()
+        client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.protocol.pauseProducing()
+        client.send(b"x" * (64 << 10))
+        self.assertEqual(client.transport.producerState, "paused")
 
     def test_unread_answer(self) -> None:
         """Whoever asks to close and never reads the answer is cut off."""

@@ -149,7 +149,7 @@ class MemoryTests(SynchronousTestCase):
         client = server.connect()
         client.send(REQUEST)
         self.assertEqual(server.clock.getDelayedCalls(), [])
-        self.assertEqual(server.site.connections, set())
+        self.assertEqual(len(server.site.connections), 0)
         self.assertFalse(client.closed)
 
     def test_lost(self) -> None:

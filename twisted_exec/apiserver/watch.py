@@ -80,6 +80,7 @@ class LineStream:
 
     def __init__(self, request: Request, limit_bytes: int = _LIMIT_QUEUED_BYTES) -> None:
         self._request = request
+        self._unread = request.channel.site.unread
         self._limit_bytes = limit_bytes
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -104,8 +105,9 @@ class LineStream:
             return
         self._queue.append(line)
         self._queued_bytes += len(line)
+        self._unread.keep(self, len(line))
         if self._queued_bytes > self._limit_bytes:
-            self._cut()
+            self.evict()
 
     def finish(self) -> None:
         """It is time to end; a last line may still follow."""
@@ -114,6 +116,7 @@ class LineStream:
 
     def end(self) -> None:
         """Finish the response, if there still is one.  Called once, after :attr:`done`."""
+        self._unread.release(self)
         if self._request.gone or self._request.finished:
             return
         self._request.unregisterProducer()
@@ -123,7 +126,8 @@ class LineStream:
         else:
             self._request.finish()
 
-    def _cut(self) -> None:
+    def evict(self) -> None:
+        """The client does not read, and others need the room."""
         self._lost = True
         self._request.channel.transport.abortConnection()
         self.finish()
@@ -138,6 +142,7 @@ class LineStream:
         while self._queue and not self._paused:
             line = self._queue.popleft()
             self._queued_bytes -= len(line)
+            self._unread.release(self, len(line))
             self._request.write(line)
 
     def stopProducing(self) -> None:

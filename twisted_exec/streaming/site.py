@@ -18,13 +18,15 @@ stops counting here; from then on it is a session, and
 from __future__ import annotations
 
 import json
+import resource as limits
 import uuid
 from io import BytesIO
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http, resource, server
@@ -35,12 +37,25 @@ from twisted_exec.api.status import (
     InternalError,
     RequestEntityTooLarge,
     RequestTimeout,
+    ServiceUnavailable,
 )
+from twisted_exec.streaming.budget import Budget
 from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.interfaces import Subject
 
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers together.  Tokens with many groups need more than twisted.web's 16 KiB."""
+
+
+_EAGER_BYTES = 16 << 10
+"""Of requests that come behind the one that is being answered."""
+
+
+class SlowReader(Protocol):
+    """Keeps bytes that its client does not read."""
+
+    def evict(self) -> None:
+        """Make room for others, at once."""
 
 
 class RequestHeaderFieldsTooLarge(APIError):
@@ -77,6 +92,7 @@ class Request(server.Request):
             self.channel.refuse(self.channel.too_large())
         else:
             self.content.write(data)
+            self.channel.site.receiving.keep(self.channel, len(data))
 
     def process(self) -> None:
         self.site = self.channel.site
@@ -107,12 +123,13 @@ class Channel(http.HTTPChannel):
     MAX_LENGTH = MAX_HEAD_BYTES
     _deadline: IDelayedCall | None = None
     _begun = False
+    _unread: http.Request | None = None
     refused = False
     _head_bytes = 0
 
     def connectionMade(self) -> None:
         super().connectionMade()
-        self.site.connections.add(self)
+        self.site.connections[self] = None
         self._arm(self.site.header_seconds)
 
     def dataReceived(self, data: bytes) -> None:
@@ -144,8 +161,12 @@ class Channel(http.HTTPChannel):
         )
 
     def rawDataReceived(self, data: bytes) -> None:
-        if not self.refused:
-            super().rawDataReceived(data)
+        if self.refused:
+            return
+        super().rawDataReceived(data)
+        if self._handlingRequest and sum(map(len, self._dataBuffer)) > _EAGER_BYTES:
+            # twisted.web does not when it waits for the transport, and collects without end.
+            self._networkProducer.pauseProducing()
 
     def allHeadersReceived(self) -> None:
         self._head_bytes = 0
@@ -158,6 +179,7 @@ class Channel(http.HTTPChannel):
     def allContentReceived(self) -> None:
         if not self.refused:
             self._disarm()
+            self.site.receiving.release(self)
             super().allContentReceived()
 
     def checkPersistence(self, request: http.Request, version: bytes) -> bool:
@@ -169,7 +191,39 @@ class Channel(http.HTTPChannel):
     def requestDone(self, request: http.Request) -> None:
         self._begun = False
         self._arm(self.site.idle_seconds)
-        super().requestDone(request)
+        if self._waitingForTransport and self.persistent:
+            # Requests that came behind it would be answered into the same full buffer.
+            self._unread = request
+        else:
+            super().requestDone(request)
+
+    def answered(self, length: int) -> None:
+        """An answer of so many bytes was written: it is kept until the client reads."""
+        if self._waitingForTransport:
+            self.site.unread.keep(self, length)
+
+    def resumeProducing(self) -> None:
+        super().resumeProducing()
+        self.site.unread.release(self)
+        request, self._unread = self._unread, None
+        if request is not None:
+            super().requestDone(request)
+
+    @property
+    def evictable(self) -> bool:
+        """Nobody here works for this client: it is silent, or sends or reads slowly."""
+        return not self._handlingRequest or self._unread is not None
+
+    def evict(self) -> None:
+        """Make room for others."""
+        self.leave()
+        self.transport.abortConnection()
+
+    def too_long(self) -> None:
+        """Too many bodies are being received; this one the longest."""
+        self.refuse(
+            ServiceUnavailable("too many requests are being received", retry_after_seconds=1)
+        )
 
     def too_large(self) -> APIError:
         """The error for a body beyond the limit."""
@@ -182,6 +236,9 @@ class Channel(http.HTTPChannel):
         if self.refused:
             return
         self.refused = True
+        self.site.receiving.release(self)
+        for request in self.requests:
+            request.content = BytesIO()
         body = _render(error.to_status())
         head = (
             f"HTTP/1.1 {error.code} {_phrase(error.code)}\r\n"
@@ -207,12 +264,16 @@ class Channel(http.HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.leave()
+        if self._unread is not None:
+            self.requests.remove(self._unread)  # it is done, and is not to be told
         super().connectionLost(reason)
 
     def leave(self) -> None:
         """This connection is no longer the site's: it is lost, or taken over."""
         self._disarm()
-        self.site.connections.discard(self)
+        self.site.connections.pop(self, None)
+        self.site.receiving.release(self)
+        self.site.unread.release(self)
 
     def _arm(self, seconds: float, closing: bool = False) -> None:
         self._disarm()
@@ -237,8 +298,8 @@ class Channel(http.HTTPChannel):
         self.transport.abortConnection()
 
 
-class _TurnedAway(Protocol):
-    """A connection beyond the limit."""
+class _TurnedAway(TwistedProtocol):
+    """A connection beyond the limit, when all others are being answered."""
 
     transport: Any
 
@@ -256,8 +317,12 @@ class Site(server.Site):
     :param idle_seconds: between two requests of one connection.
     :param linger_seconds: for a client to read the last answer.
     :param max_body_bytes: larger bodies are refused with 413.
-    :param max_connections: at once, without those taken over; further ones are
-        closed unanswered.
+    :param max_connections: at once, without those taken over.  A further one takes
+        the place of the oldest for which nobody works, so that a crowd of silent
+        ones shuts nobody out.  ``None``: 4096, and at most half of the
+        descriptors that this process may have.
+    :param receiving_bytes: of all bodies that are not complete yet.
+    :param unread_bytes: of all answers, and changes of watches, that clients do not read.
     """
 
     protocol = Channel  # type: ignore[assignment]
@@ -275,7 +340,9 @@ class Site(server.Site):
         idle_seconds: float = 90,
         linger_seconds: float = 10,
         max_body_bytes: int = 3 << 20,
-        max_connections: int = 4096,
+        max_connections: int | None = None,
+        receiving_bytes: int = 64 << 20,
+        unread_bytes: int = 256 << 20,
     ) -> None:
         super().__init__(resource, reactor=reactor, timeout=None)
         self.header_seconds = header_seconds
@@ -283,13 +350,18 @@ class Site(server.Site):
         self.idle_seconds = idle_seconds
         self.linger_seconds = linger_seconds
         self.max_body_bytes = max_body_bytes
-        self.max_connections = max_connections
-        self.connections: set[Channel] = set()
+        self.max_connections = max_connections or _most_connections()
+        self.connections: dict[Channel, None] = {}  # the oldest first
+        self.receiving: Budget[Channel] = Budget(receiving_bytes, Channel.too_long)
+        self.unread: Budget[SlowReader] = Budget(unread_bytes, lambda slow: slow.evict())
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         # None would say "close" as well, but TLS factories cannot wrap it.
         if len(self.connections) >= self.max_connections:
-            return _TurnedAway()
+            oldest = next((one for one in self.connections if one.evictable), None)
+            if oldest is None:
+                return _TurnedAway()
+            oldest.evict()
         return super().buildProtocol(addr)
 
     def startFactory(self) -> None:
@@ -375,7 +447,9 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     request.setHeader(b"Content-Length", b"%d" % len(body))
     request.setHeader(b"Cache-Control", b"no-cache, private")
     request.write(body)
-    request.finish()
+    request.channel.answered(len(body))
+    if not request.gone:
+        request.finish()
 
 
 def respond_status(request: Request, error: APIError) -> None:
@@ -398,6 +472,12 @@ def respond_status(request: Request, error: APIError) -> None:
 
 def _render(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _most_connections() -> int:
+    descriptors, _ = limits.getrlimit(limits.RLIMIT_NOFILE)
+    # Consoles, the store and certificates need some, too.
+    return 4096 if descriptors == limits.RLIM_INFINITY else min(4096, descriptors // 2)
 
 
 def _phrase(code: int) -> str:
