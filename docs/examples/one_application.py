@@ -33,7 +33,6 @@ from twisted_exec.runtimes import host as runtime
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import FORWARDING_USER, create_pki, write_kubeconfig
-from twisted_exec.tls.unix import runtime_directory
 
 STATE = os.path.abspath(os.environ.get("LAB_STATE", "lab-state"))
 PORT = int(os.environ.get("LAB_PORT", "6444"))
@@ -68,7 +67,7 @@ machines = runtime.RuntimeHost(
     runtime.Settings(
         classes=[echo_class()],
         state_directory=os.path.join(STATE, "runtime"),
-        iri_target=f"unix://{runtime_directory(STATE)}/iri.sock",
+        iri_target=f"unix://{STATE}/iri/iri.sock",  # at most 107 bytes
     ),
     audit,
     reactor,
