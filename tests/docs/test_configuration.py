@@ -1,0 +1,77 @@
+"""
+Tests for ``docs/reference/configuration.rst`` and the files that the pages show.
+"""
+
+from __future__ import annotations
+
+import os
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import kinds
+from twisted_exec.kube import kubeconfig
+from twisted_exec.runtimes import config
+from twisted_exec.tls.pki import create_pki
+
+from . import pages
+
+HOWTO = pages.DOCS / "howto"
+MANIFESTS = ("tutorial/mine", "howto/machines", "howto/metrics-reader", "howto/vm-1-operator")
+
+
+class RuntimeYamlTests(SynchronousTestCase):
+    """The page has the keys that the file may have."""
+
+    def setUp(self) -> None:
+        self.page = pages.page("reference/configuration")
+        self.asked: dict[str, set[str]] = {}
+
+        def done(reader: config._Reader) -> None:
+            self.asked[reader.where] = set(reader._known)
+
+        self.patch(config._Reader, "done", done)
+
+    def keys(self, title: str) -> set[str]:
+        return pages.first_column(pages.table(self.page, title))
+
+    def test_keys(self) -> None:
+        """Those of every class, and those of each driver."""
+        config.load(str(HOWTO / "runtime.yaml"))
+        every = self.keys("Keys of every class")
+        for driver, where in (("pty", "classes[0] (shell)"), ("qemu", "classes[1] (vm)")):
+            asked = next(keys for told, keys in self.asked.items() if told.endswith(where))
+            self.assertEqual(self.keys(f"Keys of driver {driver}"), asked - every, driver)
+            self.assertLess(every, asked)
+
+
+class FilesTests(SynchronousTestCase):
+    """What the pages say of files."""
+
+    def test_pki(self) -> None:
+        """The files of a PKI directory are those on the page."""
+        pki = create_pki(self.mktemp())
+        pki.issue_apiserver(["localhost"])
+        pki.issue_poollet("POOL", ["localhost"])
+        pki.issue_runtime("NAME", ["localhost"])
+        pki.issue_user("USER", [])
+        section = pages.section(pages.page("reference/configuration"), "The PKI directory")
+        made = {os.path.splitext(name)[0] for name in os.listdir(pki.directory)}
+        self.assertEqual(pages.first_column(section), made)
+
+    def test_kubeconfig(self) -> None:
+        """What is refused in a kubeconfig is told, and the one that is shown can be read."""
+        section = pages.section(pages.page("reference/configuration"), "Kubeconfig")
+        refused = {*kubeconfig._UNSUPPORTED_USER, *kubeconfig._UNSUPPORTED_CLUSTER}
+        for key in refused - {"as-uid", "as-groups", "as-user-extra"}:
+            self.assertIn(f"``{key}``", section)
+        shown = yaml.safe_load((HOWTO / "poollet.kubeconfig").read_text())
+        self.assertEqual(shown["current-context"], shown["contexts"][0]["name"])
+
+    def test_manifests(self) -> None:
+        """The objects that are shown are of kinds that the API server has."""
+        known = {(one.resource.api_version, one.resource.kind) for one in kinds.ALL}
+        for name in MANIFESTS:
+            text = (pages.DOCS / f"{name}.yaml").read_text()
+            for shown in yaml.safe_load_all(text):
+                self.assertIn((shown["apiVersion"], shown["kind"]), known, name)
