@@ -42,6 +42,10 @@ class JSONTests(SynchronousTestCase):
             b"[" * 100_000,
             b'{"a":' * 70 + b"1" + b"}" * 70,
             b'{"a": ' + b"9" * 10_000 + b"}",
+            b'{"a": [1e999]}',
+            b'{"a": -1e999}',
+            b'{"a": "\\ud800"}',
+            b'{"\\udfff": 1}',
         ]:
             with self.assertRaises(BadRequest, msg=raw[:20].decode("latin-1")):
                 body.decode("application/json", raw)
@@ -54,6 +58,12 @@ class JSONTests(SynchronousTestCase):
 
 class YAMLTests(SynchronousTestCase):
     """YAML bodies."""
+
+    def test_numbers(self) -> None:
+        """What JSON has no number for is refused: nobody could read the object back."""
+        for raw in (b"a: .nan", b"a: [.inf]", b"a: {b: -.inf}", b"a: 1.0e+999"):
+            with self.assertRaises(BadRequest, msg=raw.decode()):
+                body.decode("application/yaml", raw)
 
     def test_object(self) -> None:
         """Dates stay text; the rest is as JSON would have it."""

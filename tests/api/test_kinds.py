@@ -72,6 +72,16 @@ class MachineTests(KindTestCase):
             ['spec.power: Unsupported value: "Maybe": supported values: "Off", "On"'],
         )
 
+    def test_sizes(self) -> None:
+        """A disk's size is a quantity, not negative, and fits the runtime's 64 bits."""
+        for size in ("abc", "-1", -5, "99999999Ei", "8Ei"):
+            for disk in ("localDisk", "emptyDisk"):
+                (told,) = self.spec_refused(volumes=[{"name": "a", disk: {"sizeLimit": size}}])
+                self.assertTrue(told.startswith(f"spec.volume[0].{disk}.sizeLimit: "), told)
+        for good in ("0", "1Gi", 512, "7Ei"):
+            volume = {"name": "a", "emptyDisk": {"sizeLimit": good}}
+            self.create(spec={**self.good, "volumes": [volume]})
+
     def test_volumes(self) -> None:
         """Unique names and devices, exactly one source."""
         one = {"name": "root", "localDisk": {"image": "i"}}

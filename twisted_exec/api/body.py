@@ -7,6 +7,7 @@ What comes out is plain JSON data, bounded in depth, whatever went in.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import yaml
@@ -98,13 +99,27 @@ def _check(value: Any) -> None:
     raise BadRequest(f"the body of the request is nested more than {_LIMIT_DEPTH} levels deep")
 
 
+def _check_text(text: str) -> None:
+    if not text.isascii() and any("\ud800" <= mark <= "\udfff" for mark in text):
+        raise BadRequest("the body of the request holds half of a character (a lone surrogate)")
+
+
 def _children(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise BadRequest("the body of the request has a key that is not a string")
+        for key in value:
+            if not isinstance(key, str):
+                raise BadRequest("the body of the request has a key that is not a string")
+            _check_text(key)
         return list(value.values())
     if isinstance(value, list):
         return value
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        _check_text(value)
+        return []
+    if isinstance(value, float) and not math.isfinite(value):
+        # Python would store it as a word that no other JSON parser reads: one
+        # such object, and nobody could list its kind any more.
+        raise BadRequest("the body of the request holds a number that is too large, or none")
+    if value is None or isinstance(value, bool | int | float):
         return []
     raise BadRequest(f"the body of the request holds a {type(value).__name__}, which is not JSON")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from twisted_exec.api import fields, names
+from twisted_exec.api import fields, names, quantity
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
@@ -41,6 +41,7 @@ _VOLUME = struct(
     },
     required=["name"],
 )
+_LARGEST_SIZE = 2**63 - 1
 _VOLUME_SOURCES = ("volumeRef", "emptyDisk", "localDisk", "ephemeral")
 
 _INTERFACE = struct(
@@ -105,6 +106,20 @@ def class_name(machine: Object) -> str:
     return _referent(machine, IRONCORE.class_reference)
 
 
+def _size_causes(volumes: list[Object]) -> Iterator[Cause]:
+    for index, volume in enumerate(volumes):
+        for disk in ("emptyDisk", "localDisk"):
+            size = volume.get(disk, {}).get("sizeLimit", 0)
+            field = f"spec.volume[{index}].{disk}.sizeLimit"
+            try:
+                amount = quantity.value(size)
+            except ValueError as error:
+                yield fields.invalid(field, size, str(error))
+                continue
+            if not 0 <= amount <= _LARGEST_SIZE:
+                yield fields.invalid(field, size, f"must be from 0 to {_LARGEST_SIZE} bytes")
+
+
 def _image(machine: Object) -> str:
     for volume in machine.get("spec", {}).get("volumes", ()):
         if image := volume.get("localDisk", {}).get("image"):
@@ -119,6 +134,7 @@ def _validate_machine(machine: Object) -> list[Cause]:
     causes += _selector_causes(spec.get("machinePoolSelector", {}))
     causes += _part_causes(spec.get("volumes", []), "spec.volume", _VOLUME_SOURCES)
     causes += _device_causes(spec.get("volumes", []))
+    causes += _size_causes(spec.get("volumes", []))
     causes += _part_causes(
         spec.get("networkInterfaces", []), "spec.networkInterface", _INTERFACE_SOURCES
     )
