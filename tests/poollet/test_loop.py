@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import MACHINES, TERMS, MemoryRuntime, machine
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.watch import Reflector
@@ -253,6 +254,19 @@ class LoopTests(SynchronousTestCase):
         del self.runtime.refusals["create_machine"]
         self.create("good")
         self.assertEqual(self.get("good")["status"]["state"], "Running")
+
+    def test_no_machine_stops_the_sweep(self) -> None:
+        """A Machine that cannot even be planned for does not keep the others from being made."""
+        self.create("bad")
+        bad = self.cluster.objects[MACHINES, "lab", "bad"]
+        bad["metadata"]["finalizers"] = [IRONCORE.finalizer]  # of an earlier run
+        del bad["spec"]["machineClassRef"]
+        self.create("good")
+        self.start()  # both were there before the runtime was known
+        self.assertEqual(self.get("good")["status"]["state"], "Running")
+        self.turn(RELIST_SECONDS)
+        self.assertEqual(self.loop.problem, "")
+        self.assertGreater(len(self.flushLoggedErrors(KeyError)), 0)
 
     def test_runtime_away(self) -> None:
         """While the runtime is away it is asked seldom; when it is back all goes on."""

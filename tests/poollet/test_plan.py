@@ -72,6 +72,15 @@ class CreateTests(PlanTestCase):
             self.plan(obj).actions, (SetFinalizers(("other", IRONCORE.finalizer), "7"),)
         )
 
+    def test_beyond_the_interface(self) -> None:
+        """What the runtime's interface has no words for is told, not tried."""
+        for disk in ({"sizeLimit": "abc"}, {"sizeLimit": "16Ei"}, {"image": "\ud800"}):
+            obj = stored(volumes=[{"name": "root", "localDisk": disk}])
+            status, reason, message = self.ready(self.status(obj))
+            self.assertEqual((status, reason), ("False", "Unsupported"))
+            self.assertTrue(message.startswith('volume "root": '), message)
+            self.assertEqual(len(self.plan(obj).actions), 1)
+
     def test_create(self) -> None:
         """The runtime is asked for what the Machine says, with labels that name it."""
         obj = stored(guestConfig={"hostname": "h"})

@@ -163,11 +163,21 @@ class Loop:
             work = self._work.get(uid)
             if work is not None and (work.running or work.timer is not None):
                 continue
-            if self._planned(machine, self.machine_of(uid), "").actions:
+            if not self._is_as_wanted(machine):
                 self._wake(uid)
         for uid in [uid for uid in self._work if uid not in known]:
             if not self._work[uid].running:
                 self._forget(uid)
+
+    def _is_as_wanted(self, machine: Object) -> bool:
+        try:
+            return not self._planned(
+                machine, self.machine_of(machine["metadata"]["uid"]), ""
+            ).actions
+        except Exception:
+            # A Machine whose plan fails is its worker's trouble, with a log and a
+            # pause: here it would keep all others from being looked at.
+            return False
 
     def _forget(self, uid: str) -> None:
         work = self._work.pop(uid)

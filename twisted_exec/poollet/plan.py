@@ -263,6 +263,10 @@ def _unsupported(spec: Object) -> str:
     for volume in spec.get("volumes") or ():
         if not ("localDisk" in volume or "emptyDisk" in volume):
             return f'volume "{volume["name"]}": only localDisk and emptyDisk are supported'
+        try:
+            _volume(volume)
+        except ValueError as problem:  # of a quantity, of protobuf's range or text
+            return f'volume "{volume["name"]}": {problem}'
     if spec.get("networkInterfaces"):
         return "spec.networkInterfaces is not supported by this poollet"
     return ""
