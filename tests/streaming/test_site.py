@@ -274,6 +274,10 @@ class LimitTests(SynchronousTestCase):
             b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
             b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
             b"GET / HTTP/2.0",
+            b"GET / HTTP/1.1\r\nX: a\x0bb",
+            b"GET / HTTP/1.1\r\nX: a\x1b[31mb\r\nY: z",
+            b"GET / HTTP/1.1\r\nX: a\x7fb",
+            b"GET / HTTP/1.1\r\nX: a\r\n \x0cb",
         ):
             with self.subTest(line=line):
                 self.client = self.server.connect()
@@ -281,6 +285,11 @@ class LimitTests(SynchronousTestCase):
                 self.client.send(b"\r\n")
                 (answer,) = self.client.responses()
                 self.assertEqual((answer.code, answer.json()["reason"]), (400, "BadRequest"))
+
+    def test_unusual_headers(self) -> None:
+        """Tabs and bytes beyond ASCII are no control characters."""
+        headers = [("X", "a\tb"), ("Y", "\u00fc"), ("Z", "")]
+        self.assertEqual(self.server.request("GET", "/text", headers=headers).code, 200)
 
     def test_malformed_chunk(self) -> None:
         """A chunk that is none is refused."""

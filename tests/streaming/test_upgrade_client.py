@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import defer, error
@@ -16,7 +17,13 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, TooManyRequests
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    GatewayTimeout,
+    TooManyRequests,
+)
 from twisted_exec.streaming.upgrade_client import (
     MAX_ERROR_BYTES,
     Upgraded,
@@ -105,6 +112,15 @@ class UpgradeTests(SynchronousTestCase):
             b"GET /exec?x=1 HTTP/1.1\r\nHost: server:1\r\n"
             b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         )
+
+    def test_unsendable(self) -> None:
+        """A header that HTTP cannot carry is an error of the request; the connection is closed."""
+        endpoint = OneConnection()
+        head = replace(HEAD, headers=[*HEAD.headers, (b"X", b"a\x0bb")])
+        upgrading = upgrade(endpoint, head, clock=self.clock, timeout_seconds=10)
+        problem = self.failureResultOf(upgrading, BadRequest).value
+        self.assertEqual(problem.message, "a header of the request cannot be passed on")
+        self.assertEqual((endpoint.transport.aborted, endpoint.transport.value()), (True, b""))
 
     def test_upgraded(self) -> None:
         """After the 101 the connection can be had, with what came behind it."""

@@ -18,6 +18,7 @@ stops counting here; from then on it is a session, and
 from __future__ import annotations
 
 import json
+import re
 import resource as limits
 import uuid
 from io import BytesIO
@@ -46,6 +47,9 @@ from twisted_exec.streaming.interfaces import Subject
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers together.  Tokens with many groups need more than twisted.web's 16 KiB."""
 
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no header may hold: see RFC 9110 section 5.5."""
 
 _EAGER_BYTES = 16 << 10
 """Of requests that come behind the one that is being answered."""
@@ -152,6 +156,13 @@ class Channel(http.HTTPChannel):
             self.lineLengthExceeded(line)
         else:
             super().lineReceived(line)
+
+    def headerReceived(self, line: bytes) -> bool:
+        if _CONTROL.search(line):
+            # twisted.web lets all but NUL pass, for the next hop or a terminal to trip over.
+            self._respondToBadRequestAndDisconnect()
+            return False
+        return bool(super().headerReceived(line))
 
     def lineLengthExceeded(self, line: bytes) -> None:
         self.refuse(

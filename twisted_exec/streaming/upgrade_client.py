@@ -25,7 +25,14 @@ from twisted.internet.interfaces import IProtocol, IReactorTime, IStreamClientEn
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, from_code, from_status
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    BadRequest,
+    GatewayTimeout,
+    from_code,
+    from_status,
+)
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.wire.upgrade import requested_upgrade
 
@@ -132,12 +139,19 @@ class _Asking(Protocol):
         self._wanted = b""
 
     def ask(self, head: UpgradeRequest) -> Deferred[Upgraded]:
-        """Send ``head``; fires or fails as :func:`upgrade`, but has no time limit."""
+        """
+        Send ``head``; fires or fails as :func:`upgrade`, but has no time limit.
+
+        :raises BadRequest: HTTP cannot carry it; the connection is closed.
+        """
+        headers = [(b"Host", head.host), *head.headers]
+        try:
+            request = h11.Request(method=head.method, target=head.path, headers=headers)
+        except h11.LocalProtocolError:
+            self.abort()
+            raise BadRequest("a header of the request cannot be passed on") from None
         self._answered = Deferred(self._cancelled)
         self._wanted = requested_upgrade(head.headers)
-        request = h11.Request(
-            method=head.method, target=head.path, headers=[(b"Host", head.host), *head.headers]
-        )
         data = self._http.send(request) + self._http.send(h11.EndOfMessage())
         answered = self._answered
         if self.lost is not None:
