@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from twisted.application.service import IServiceMaker
+from twisted.application.service import IService, IServiceMaker
+from twisted.internet import reactor
 from twisted.internet.interfaces import IStreamClientEndpointStringParserWithReactor
 from twisted.plugin import IPlugin, getPlugins
 from twisted.python.usage import Options
@@ -50,10 +53,15 @@ class DoorTests(SynchronousTestCase):
     """What the programs' services provide to who embeds them."""
 
     def service(self, name: str, *arguments: str) -> object:
-        (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == name]
+        makers: list[Any] = list(getPlugins(IServiceMaker))
+        (maker,) = [each for each in makers if each.tapname == name]
         options = maker.options()
         options.parseOptions(arguments)
-        return maker.makeService(options)
+        steady: list[object] = []
+        self.patch(import_module(maker.module), "steady_timers", steady.append)
+        service: object = maker.makeService(options)
+        self.assertEqual(steady, [reactor], "its timers follow the wall clock")
+        return service
 
     def setUp(self) -> None:
         self.pki = create_pki(self.mktemp())
@@ -106,6 +114,10 @@ class DoorTests(SynchronousTestCase):
             "exec-runtime", f"--config={config}", "--iri-listen=unix:///run/lab/iri.sock"
         )
         verifyObject(IMachineRuntime, service)
+
+    def test_standalone(self) -> None:
+        """``exec-standalone`` is a service."""
+        verifyObject(IService, self.service("exec-standalone", f"--state-dir={self.mktemp()}"))
 
 
 class EndpointParserTests(SynchronousTestCase):

@@ -13,6 +13,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
@@ -111,6 +112,7 @@ def makeService(options: Options) -> IService:
     """
     from twisted.internet import reactor
 
+    steady_timers(reactor)
     settings = Settings(
         listen=options["listen"],
         certificate=options["tls-cert-file"],

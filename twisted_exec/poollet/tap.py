@@ -21,6 +21,7 @@ from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import KubeConfigError, load
 from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
@@ -157,6 +158,7 @@ def makeService(options: Options) -> IService:
     """The poollet that the command line describes; nothing is opened yet."""
     from twisted.internet import reactor
 
+    steady_timers(reactor)
     try:
         program = _program(options, reactor)
     except (KubeConfigError, TargetError, TLSConfigError) as problem:

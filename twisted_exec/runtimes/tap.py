@@ -13,6 +13,7 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -93,6 +94,7 @@ def makeService(options: Options) -> IService:
     """The runtime that the command line describes; nothing is opened yet."""
     from twisted.internet import reactor
 
+    steady_timers(reactor)
     try:
         host = _host(options, reactor)
     except (ConfigError, TargetError, TLSConfigError) as problem:

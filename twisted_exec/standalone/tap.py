@@ -8,6 +8,7 @@ import os
 
 from twisted.application.service import IService
 
+from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, seconds
 from twisted_exec.standalone.service import Settings, Standalone
 
@@ -45,6 +46,7 @@ def makeService(options: Options) -> IService:
     """The service; nothing is opened yet."""
     from twisted.internet import reactor
 
+    steady_timers(reactor)
     standalone = Standalone(
         Settings(options["state-dir"], options["port"], options["drain-seconds"]), reactor
     )
