@@ -13,12 +13,14 @@ from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
 
 from twisted_exec.api import kinds
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 MACHINES = kinds.MACHINES.resource
 POOLS = kinds.MACHINEPOOLS.resource
 NAMESPACES = kinds.NAMESPACES.resource
+NOT_SERVED = Resource("example.org", "v1", "widgets", "Widget")
 FINALIZER = "machinepoollet.ironcore.dev/machine"
 
 
@@ -186,11 +188,13 @@ class KubeClientContract:
         version = (await self.client.list(MACHINES))["metadata"]["resourceVersion"]
         await self.client.create(MACHINES, machine("missed"), "lab")
         events: list[tuple[str, str]] = []
+        opened: list[None] = []
         watching = self.client.watch(
             MACHINES,
             lambda kind, obj: kind != "BOOKMARK" and events.append((kind, obj["metadata"]["name"])),
             resource_version=version,
             field_selector="spec.machinePoolRef.name=pool-a",
+            on_open=lambda: opened.append(None),
         )
         await self.client.create(MACHINES, machine("vm"), "lab")
         await self.client.create(MACHINES, machine("elsewhere", "pool-b"), "lab")
@@ -203,6 +207,24 @@ class KubeClientContract:
         watching.cancel()
         with self.assertRaises(CancelledError):
             await watching
+        self.assertEqual(len(opened), 1)
+
+    async def test_watch_is_open(self: Any) -> None:
+        """A watch says that it is followed, also while nothing happens; not one that is refused."""
+        opened: list[str] = []
+        version = (await self.client.list(MACHINES))["metadata"]["resourceVersion"]
+        watching = self.client.watch(
+            MACHINES, self.fail, resource_version=version, on_open=lambda: opened.append("quiet")
+        )
+        await until(lambda: opened)
+        watching.cancel()
+        with self.assertRaises(CancelledError):
+            await watching
+        watching = self.client.watch(
+            NOT_SERVED, self.fail, resource_version="1", on_open=lambda: opened.append("refused")
+        )
+        self.assertEqual((await self.refused(watching)).code, 404)
+        self.assertEqual(opened, ["quiet"])
 
 
 async def until(condition: Any) -> None:

@@ -123,6 +123,22 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(self.changes, [(None, "a:0"), ("a:0", "a:1")])
         self.assertEqual(self.reflector.problem, "")
 
+    def test_lost_connection_of_a_quiet_watch(self) -> None:
+        """
+        A copy is current again once its watch is, also when nothing happens; but
+        not when watches are accepted only to be ended.
+        """
+        self.reflector.start()
+        self.cluster.end_watches(unreachable())
+        self.clock.advance(0.5)
+        self.assertEqual(self.cluster.watches, 1)
+        self.cluster.end_watches(unreachable())
+        self.assertIn("connection refused", self.reflector.problem)
+        self.clock.advance(1)
+        self.assertEqual(self.cluster.watches, 1)
+        self.clock.advance(1)
+        self.assertEqual(self.reflector.problem, "")
+
     def test_expired(self) -> None:
         """When the version is too old, the list is fetched again and the sum is told."""
         self.machine("gone")

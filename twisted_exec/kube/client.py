@@ -131,6 +131,7 @@ class KubeClient:
         resource_version: str,
         field_selector: str = "",
         label_selector: str = "",
+        on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
         """See :meth:`IKubeClient.watch`."""
         # Spread, so that many watchers do not renew in the same second.
@@ -143,7 +144,7 @@ class KubeClient:
             **_selectors(field_selector, label_selector),
         }
         target = f"{resource.path(namespace)}?{urlencode(query)}"
-        return Deferred.fromCoroutine(self._watch(target, on_event, seconds))
+        return Deferred.fromCoroutine(self._watch(target, on_event, on_open, seconds))
 
     def _ask(
         self,
@@ -196,12 +197,17 @@ class KubeClient:
         return page
 
     async def _watch(
-        self, target: str, on_event: Callable[[str, Object], None], seconds: float
+        self,
+        target: str,
+        on_event: Callable[[str, Object], None],
+        on_open: Callable[[], None],
+        seconds: float,
     ) -> None:
         events = _Events(on_event)
         code, headers, body = await self._http.stream(
             Request("GET", target),
             events.receive,
+            begun=on_open,
             head_seconds=self._timeout_seconds,
             total_seconds=seconds + WATCH_GRACE_SECONDS,
             limit_bytes=MAX_BODY_BYTES,

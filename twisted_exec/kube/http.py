@@ -108,6 +108,7 @@ class HTTPTransport:
         request: Request,
         receive: Callable[[bytes], None],
         *,
+        begun: Callable[[], None],
         head_seconds: float,
         total_seconds: float,
         limit_bytes: int,
@@ -115,11 +116,15 @@ class HTTPTransport:
         """
         Deliver the body of a 200 to ``receive``, chunk by chunk, until it ends.
 
+        ``begun`` is called first, when the head has arrived.
+
         Any other answer is collected and returned, as :meth:`collect` does;
         after a stream the returned body is empty.  Errors are those of
         :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
         """
-        exchange = Deferred.fromCoroutine(self._stream(request, receive, head_seconds, limit_bytes))
+        exchange = Deferred.fromCoroutine(
+            self._stream(request, receive, begun, head_seconds, limit_bytes)
+        )
         exchange.addTimeout(total_seconds, self._reactor)
         return await self._translated(exchange, request)
 
@@ -140,6 +145,7 @@ class HTTPTransport:
         self,
         request: Request,
         receive: Callable[[bytes], None],
+        begun: Callable[[], None],
         head_seconds: float,
         limit_bytes: int,
     ) -> Answer:
@@ -149,6 +155,7 @@ class HTTPTransport:
         response = await head.addTimeout(head_seconds, self._reactor)
         if response.code != 200:
             return await _collected(response, limit_bytes, use)
+        begun()
         body = _Body(receive, use.abort)
         response.deliverBody(body)
         await body.done

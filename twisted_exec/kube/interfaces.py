@@ -76,12 +76,15 @@ class IKubeClient(Interface):
         resource_version: str,
         field_selector: str = "",
         label_selector: str = "",
+        on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
         """
         Watch until the server ends it or the Deferred is cancelled.
 
         :param on_event: called with ``ADDED``, ``MODIFIED``, ``DELETED`` or
             ``BOOKMARK`` and the object.
+        :param on_open: called once when the server has accepted the watch:
+            what does not come from then on did not happen.
         :return: fires when the server ended the watch normally; fails with
             :class:`~twisted_exec.api.status.Expired` when ``resource_version``
             is too old: list again.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -116,6 +116,7 @@ class Reflector:
         self._objects: dict[Key, Object] = {}
         self._version = ""
         self._listed = 0.0
+        self._settling: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
         self._stopped = False
         self._waiting: list[Deferred[None]] = []
@@ -190,17 +191,27 @@ class Reflector:
 
     async def _watch_once(self) -> None:
         begun = self._clock.seconds()
-        await self._client.watch(
-            self.resource,
-            self._event,
-            self._namespace,
-            resource_version=self._version,
-            **self._selectors,
-        )
+        try:
+            await self._client.watch(
+                self.resource,
+                self._event,
+                self._namespace,
+                resource_version=self._version,
+                on_open=self._opened,
+                **self._selectors,
+            )
+        finally:
+            settling, self._settling = self._settling, None
+            if settling is not None and settling.active():
+                settling.cancel()
         if self._clock.seconds() - begun < SHORT_WATCH_SECONDS:
             await self._pause("the API server ends watches at once", 0)
         else:
             self._current()
+
+    def _opened(self) -> None:
+        """Nothing may ever come; a watch that holds for a moment is proof enough."""
+        self._settling = self._clock.callLater(SHORT_WATCH_SECONDS, self._current)
 
     def _current(self) -> None:
         if self.problem:

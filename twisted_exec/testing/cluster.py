@@ -292,6 +292,7 @@ class MemoryClient:
         resource_version: str,
         field_selector: str = "",
         label_selector: str = "",
+        on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
         """See :meth:`IKubeClient.watch`."""
 
@@ -300,6 +301,7 @@ class MemoryClient:
             selection = _Selection(kind, namespace, field_selector, label_selector)
             watcher = _Watcher(self._cluster, selection, on_event)
             self._cluster.add_watcher(watcher, int(resource_version))
+            on_open()
             return watcher.done
 
         return self._do("watch", resource, namespace, "", begin)
