@@ -202,6 +202,7 @@ class SlowReaderTests(SynchronousTestCase):
         clients[1].transport.producer.resumeProducing()
         clients[2].lose()
         self.assertEqual(len(server.site.unread), 0)
+        clients[1].lose()
 
     def test_ends_while_waiting(self) -> None:
         """A stream that ends while lines wait is cut: half would look like all."""

@@ -384,6 +384,7 @@ class LimitTests(SynchronousTestCase):
         client.protocol.pauseProducing()
         client.send(b"x" * (64 << 10))
         self.assertEqual(client.transport.producerState, "paused")
+        client.lose()
 
     def test_unread_answer(self) -> None:
         """Whoever asks to close and never reads the answer is cut off."""
