@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.observe.health import Health, is_ready, listing
@@ -52,9 +53,8 @@ class HealthTests(SynchronousTestCase):
         asked = self.health.check()
         self.assertNoResult(asked)
         self.clock.advance(5)
-        ((name, error),) = self.successResultOf(asked)
-        self.assertEqual(name, "slow")
-        self.assertIsNotNone(error)
+        results = self.successResultOf(asked)
+        self.assertEqual(results, [("slow", "no answer within 5 seconds")])
 
     def test_shared(self) -> None:
         """Questions at the same time share one round; later ones ask again."""
@@ -83,6 +83,24 @@ class HealthTests(SynchronousTestCase):
         first.cancel()
         answer.callback(None)
         self.assertTrue(is_ready(self.successResultOf(second)))
+
+    def test_log(self) -> None:
+        """However often somebody asks, the log has one line when a probe fails and one when it passes again."""
+        problems: list[Exception | None] = [None, ValueError("full"), ValueError("full")]
+        problems += [ValueError("gone"), None, None]
+
+        def probe() -> Deferred[object]:
+            problem = problems.pop(0)
+            return succeed(None) if problem is None else fail(problem)
+
+        self.health.add("disk", probe)
+        with capturedLogs() as events:
+            while problems:
+                self.successResultOf(self.health.check())
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            ["probe disk failed: full", "probe disk failed: gone", "probe disk passes again"],
+        )
 
     def test_ready(self) -> None:
         """The answer and its listing come together."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, TimeoutError, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -37,6 +37,7 @@ class Health:
         self._clock, self._probe_seconds = clock, probe_seconds
         self._probes: list[tuple[str, Probe]] = []
         self._waiting: list[Deferred[Results]] | None = None
+        self._known: dict[str, str] = {}
 
     def add(self, name: str, probe: Probe) -> None:
         """
@@ -74,16 +75,27 @@ class Health:
 
     def _ask(self, name: str, probe: Probe) -> Deferred[tuple[str, str | None]]:
         def passed(_result: object) -> tuple[str, str | None]:
+            self._tell_log(name, "")
             return name, None
 
         def failed(failure: Failure) -> tuple[str, str | None]:
             told = " ".join(str(failure.value).split()) or type(failure.value).__name__
-            self._log.warn("probe {name} failed: {told}", name=name, told=told)
+            if failure.check(TimeoutError):
+                told = f"no answer within {self._probe_seconds:g} seconds"
+            self._tell_log(name, told)
             return name, told
 
         asked: Deferred[object] = maybeDeferred(probe)
         asked.addTimeout(self._probe_seconds, self._clock)
         return asked.addCallbacks(passed, failed)
+
+    def _tell_log(self, name: str, problem: str) -> None:
+        """Only news: anyone may ask, as often as they like."""
+        known, self._known[name] = self._known.get(name, ""), problem
+        if problem and problem != known:
+            self._log.warn("probe {name} failed: {problem}", name=name, problem=problem)
+        elif known and not problem:
+            self._log.info("probe {name} passes again", name=name)
 
 
 def is_ready(results: Results) -> bool:
