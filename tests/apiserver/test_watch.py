@@ -188,6 +188,7 @@ class SlowReaderTests(SynchronousTestCase):
 
     def test_bounded_together(self) -> None:
         """Many that read nothing are bounded together: the longest waiting is cut."""
+        self.client.lose()
         server = MemoryServer(self.dispatcher, Clock(), unread_bytes=1000)
         clients, streams = [], []
         for _ in range(3):
