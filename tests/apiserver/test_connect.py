@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.connect import forwarded_headers, usable_addresses
-from twisted_exec.apiserver.endings import Revocation
 from twisted_exec.auth.interfaces import User
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
@@ -29,6 +30,23 @@ def binding(user: str, role: str) -> dict[str, Any]:
         "roleRef": {"kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "User", "name": user}],
     }
+
+
+@implementer(IPushProducer)
+class Flow:
+    """Sees whether a transport takes more."""
+
+    paused = False
+    turns_paused = 0
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused, self.turns_paused = False, 0
+
+    def stopProducing(self) -> None:
+        """The transport is gone."""
 
 
 class ConsoleTests(ChainTestCase):
@@ -108,6 +126,15 @@ class ConsoleTests(ChainTestCase):
         h2c = [(b"Connection", b"Upgrade"), (b"Upgrade", b"h2c")]
         self.assertIn("cannot upgrade to 'h2c'", await self.refused(400, headers=h2c))
         await self.refused(405, method=b"PUT")
+
+    async def test_cross_site(self) -> None:
+        """A page of another site does not open a console with the browser's certificate."""
+        for origin in (b"https://evil.example", b"null"):
+            told = await self.refused(403, headers=[*WEBSOCKET, (b"Origin", origin)])
+            self.assertIn("another site", told)
+        await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://127.0.0.1")])
+        self.assertNotIn("origin", self.pool.requests[0][2])
+        self.assertEqual([code for _, code in self.ends()], [403, 403])
 
     async def test_missing(self) -> None:
         """A machine or a pool that is not there, a machine without a pool."""
@@ -204,6 +231,31 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
         other.transport.write(b"still here")  # type: ignore[union-attr]
         await self.until(lambda: other.received == b"still here")
+
+    async def test_left_while_the_machine_does_not_read(self) -> None:
+        """Who left, with bytes still on their way to a machine, has not lost their right."""
+        end = await self.open()
+        line: Any = self.pool.lines[0].transport
+        line.pauseProducing()
+        await self.fill(end.transport)
+        end.transport.abortConnection()  # type: ignore[union-attr]
+        await end.lost
+        await self.recheck()
+        self.assertEqual(self.ends(), [])
+        line.resumeProducing()
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("client lost", None)])
+
+    async def fill(self, transport: Any) -> None:
+        """Write until nothing more is taken."""
+        flow = Flow()
+        transport.registerProducer(flow, True)
+        while flow.turns_paused < 50:
+            flow.turns_paused += 1
+            if not flow.paused:
+                transport.write(bytes(1 << 20))
+            await deferLater(reactor, 0.001)
+        transport.unregisterProducer()
 
     async def test_shutting_down(self) -> None:
         """A server that stops ends its sessions and says why."""
@@ -305,12 +357,6 @@ class TokenTests(ChainTestCase):
     def write(self, lines: str) -> None:
         with open(self.token_file, "w") as stream:
             stream.write(lines)
-
-    async def recheck(self) -> None:
-        """What happens every few seconds."""
-        for part in self.server._parts.followers:
-            if isinstance(part, Revocation):
-                await part.recheck()
 
     async def test_good(self) -> None:
         """A token that is still good keeps its session."""

@@ -16,6 +16,7 @@ from twisted_exec.wire.upgrade import (
     accept_key,
     check_websocket,
     is_credential_header,
+    is_cross_site,
     negotiate,
     passed_back,
     passed_on,
@@ -61,6 +62,38 @@ class HeaderTests(SynchronousTestCase):
             self.assertTrue(is_credential_header(name), name)
         for name in (b"User-Agent", b"X-Remote", b"Sec-WebSocket-Key", b"X-Forwarded-For"):
             self.assertFalse(is_credential_header(name), name)
+
+
+class CrossSiteTests(SynchronousTestCase):
+    """Tests for :func:`is_cross_site`."""
+
+    def test_own(self) -> None:
+        """No page, or a page of this very server."""
+        host = (b"Host", b"api.example:6443")
+        self.assertFalse(is_cross_site([host]))
+        for origin in (b"https://api.example:6443", b"HTTPS://API.example:6443"):
+            self.assertFalse(is_cross_site([host, (b"origin", origin)]))
+
+    def test_foreign(self) -> None:
+        """Another site, another port, a sandbox; or what cannot be compared."""
+        host = (b"Host", b"api.example:6443")
+        for origin in (
+            b"https://evil.example",
+            b"https://api.example",
+            b"https://api.example:6443.evil.example",
+            b"null",
+            b"",
+        ):
+            self.assertTrue(is_cross_site([host, (b"ORIGIN", origin)]), origin)
+        twice = [(b"Origin", b"https://api.example:6443")] * 2
+        self.assertTrue(is_cross_site([host, *twice]))
+        self.assertTrue(is_cross_site([(b"Origin", b"null")]))
+        self.assertTrue(is_cross_site([(b"Host", b""), (b"Origin", b"null")]))
+
+    def test_explicit(self) -> None:
+        """Credentials that a browser does not add by itself are meant."""
+        headers = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Bearer x")]
+        self.assertFalse(is_cross_site(headers))
 
 
 class RequestedUpgradeTests(SynchronousTestCase):
@@ -115,6 +148,12 @@ class PassTests(SynchronousTestCase):
             (b"X-REMOTE-USER", b"root"),
         ]
         self.assertEqual(passed_on(dropped[:5] + kept + dropped[5:]), kept)
+
+    def test_origin(self) -> None:
+        """The page was judged here, by a name that the next hop does not have."""
+        self.assertEqual(
+            passed_on([(b"Origin", b"https://api.example"), (b"A", b"b")]), [(b"A", b"b")]
+        )
 
     def test_bearer(self) -> None:
         """A token among subprotocols is a credential; the line goes when nothing is left."""

@@ -16,6 +16,7 @@ from twisted_exec.api.status import Forbidden, TooManyRequests, Unauthorized
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.upgrade_server import refuse_other_sites
 
 
 class APIRequest(Request):
@@ -37,8 +38,9 @@ class Gate:
     async def authenticate(self, request: Request) -> User:
         """
         :raises Unauthorized: nobody is known by the credentials given, or none are.
-        :raises Forbidden: they want to be someone else; done as themselves, what they
-            ask for could be more than that someone may do.
+        :raises Forbidden: they want to be someone else (done as themselves, what they
+            ask for could be more than that someone may do); or it is not they who
+            ask, but a page in their browser.
         """
         for name, _ in request.requestHeaders.getAllRawHeaders():
             if name.lower().startswith(b"impersonate-"):
@@ -46,6 +48,7 @@ class Gate:
         user = await self._authenticator.authenticate(request)
         if user is None:
             raise Unauthorized()
+        refuse_other_sites(request)
         return user
 
     async def authorize(self, attributes: Attributes) -> None:

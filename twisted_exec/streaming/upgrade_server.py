@@ -23,9 +23,10 @@ from twisted.internet.interfaces import IProtocol
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
 
+from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.site import Request
-from twisted_exec.wire.upgrade import requested_upgrade
+from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
 
 def header_pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -42,6 +43,16 @@ def is_upgrade(request: IRequest) -> bytes:
     if getattr(request, "clientproto", b"HTTP/1.1") != b"HTTP/1.1":
         return b""
     return requested_upgrade(header_pairs(request.requestHeaders))
+
+
+def refuse_other_sites(request: IRequest) -> None:
+    """
+    For whoever was known by what a browser shows unasked, such as a certificate.
+
+    :raises Forbidden: a page of another site may have sent the request.
+    """
+    if is_cross_site(header_pairs(request.requestHeaders)):
+        raise Forbidden("a page of another site may not use your browser's credentials here")
 
 
 def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> None:

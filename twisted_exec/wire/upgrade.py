@@ -41,7 +41,7 @@ HOP_BY_HOP = frozenset(
 _CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"cookie2"})
 _CREDENTIAL_PREFIXES = (b"x-remote-", b"impersonate-", b"x-twisted-exec-")
 
-_SET_BY_HOP = frozenset({b"host", b"content-length", b"expect", b"audit-id"})
+_SET_BY_HOP = frozenset({b"host", b"content-length", b"expect", b"audit-id", b"origin"})
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -57,6 +57,22 @@ def is_credential_header(name: bytes) -> bool:
     """
     lowered = name.lower()
     return lowered in _CREDENTIALS or lowered.startswith(_CREDENTIAL_PREFIXES)
+
+
+def is_cross_site(headers: Headers) -> bool:
+    """
+    Whether a browser may have sent a request for a page of another site.
+
+    Browsers show a client certificate to whomever any page connects, and WebSockets ask
+    no server's leave first (CVE-2015-0259).  ``Authorization`` no page can make a browser
+    send without that leave; programs other than browsers send no ``Origin``.
+    """
+    headers = list(headers)
+    origins, hosts = values(headers, b"origin"), values(headers, b"host")
+    if not origins or values(headers, b"authorization"):
+        return False
+    site = origins[0].partition(b"://")[2].lower()
+    return len(origins) > 1 or not site or hosts != [site]
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
@@ -94,7 +110,7 @@ def passed_on(headers: Headers) -> list[tuple[bytes, bytes]]:
 
     Without hop-by-hop headers (also those that ``Connection`` names), without
     credentials (also those in subprotocols), and without what every hop sets
-    itself.
+    or judges itself.
     """
     headers = list(headers)
     named = {token.lower() for token in tokens(values(headers, b"connection"))}
