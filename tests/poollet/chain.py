@@ -130,9 +130,10 @@ class PoolletCase(TestCase):
             ("exec-apiserver", "machinepools/proxy", "pool-a"),
         }
         self.cluster.reviews[kinds.SUBJECTACCESSREVIEWS.resource] = self.review
+        self.good_tokens = {"good": "jane"}
         self.cluster.reviews[kinds.TOKENREVIEWS.resource] = lambda review: {
-            "authenticated": review["spec"]["token"] == "good",
-            "user": {"username": "jane", "groups": ["dev"]},
+            "authenticated": review["spec"]["token"] in self.good_tokens,
+            "user": {"username": self.good_tokens.get(review["spec"]["token"]), "groups": ["dev"]},
         }
         await self.client.create(
             CLASSES, {"metadata": {"name": "pty"}, "capabilities": {"cpu": "1", "memory": "1Gi"}}

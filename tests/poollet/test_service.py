@@ -113,6 +113,16 @@ class ConsoleTests(PoolletCase):
         await self.start(pool_proxy_suffices=["ironcore-apiserver"])
         await self.view(user=b"", identity=foreign)
 
+    async def test_suffices_for_itself_only(self) -> None:
+        """Whom such a server forwards needs the permission all the same."""
+        await self.start(pool_proxy_suffices=["exec-apiserver"])
+        await self.view()
+        self.allowed.remove(("jane", "machines/exec", "vm"))
+        self.poollet._gate.authorizer._cache._answers.clear()
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open()
+        self.assertEqual(caught.exception.code, 403)
+
     async def test_new_machine(self) -> None:
         """A machine that the watch has not told of yet is asked for."""
         await self.start()
@@ -393,6 +403,47 @@ class EndingTests(PoolletCase):
         self.poollet.withdrawal._seconds = 0.01
         self.poollet.withdrawal.start()
         self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
+
+    async def ask_again(self) -> None:
+        """What happens every few seconds, now, with nothing remembered."""
+        for part in (self.poollet._gate.authorizer, self.poollet._gate.direct._authenticators[-1]):
+            part._cache._answers.clear()
+        await self.poollet.withdrawal.review()
+
+    async def test_direct_token(self) -> None:
+        """Whoever came with a token of their own has the console as long as the token is good."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        token = [(b"Authorization", b"Bearer good")]
+        viewer = await self.view(token, user=b"", identity=None)
+        await self.ask_again()
+        viewer.transport.write(b"!")
+        await until(lambda: viewer.data == b"hello!")
+        self.good_tokens.clear()
+        await self.ask_again()
+        self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
+
+    async def test_direct_token_of_another(self) -> None:
+        """A token that is now somebody else's does not keep the first one's console."""
+        self.allowed |= {
+            ("jane", "machinepools/proxy", "pool-a"),
+            ("joe", "machinepools/proxy", "pool-a"),
+            ("joe", "machines/exec", "vm"),
+        }
+        await self.start()
+        await self.view([(b"Authorization", b"Bearer good")], user=b"", identity=None)
+        self.good_tokens["good"] = "joe"
+        await self.ask_again()
+        self.assertIn(b"reason=AuthorizationWithdrawn", await self.ended("AuthorizationWithdrawn"))
+
+    async def test_certificate(self) -> None:
+        """Certificates, of users and of proxies, go on counting."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        await self.view(user=b"", identity=JANE)
+        await self.view()
+        await self.ask_again()
+        self.assertEqual(len(self.poollet.sessions), 2)
 
     async def end_by_request(self, identity: Any, session: str) -> tuple[int, dict[str, Any]]:
         """What a hop before ours does."""

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.web.http_headers import Headers
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.auth.interfaces import Attributes
+from twisted_exec.auth.shown import Shown
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -97,20 +96,9 @@ def _power(machine: Object) -> str:
     return str(machine.get("spec", {}).get("power", "On"))
 
 
-class _Shown:
-    """The credentials of a request, without the rest of it."""
-
-    def __init__(self, request: APIRequest) -> None:
-        tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
-        self.requestHeaders = Headers({b"authorization": tokens})
-        # Authenticators find the client's certificate at request.channel.transport.
-        self.channel = self
-        self.transport: Any = request.channel.transport
-
-
 @dataclass(frozen=True)
 class _Right:
-    shown: _Shown
+    shown: Shown
     allowed: Attributes
 
 
@@ -164,7 +152,7 @@ class Revocation(Service):
 
     def opened(self, request: APIRequest, session: str, allowed: Attributes) -> None:
         """A session may be opened, by this right."""
-        self._rights[session] = _Right(_Shown(request), allowed)
+        self._rights[session] = _Right(Shown(request), allowed)
 
     def recheck(self) -> Deferred[None]:
         """Ask for everyone again.  Fires when all were asked; never fails."""

@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.exec_route import ExecLocator
 from twisted_exec.poollet.plan import wants_power
@@ -89,15 +89,19 @@ class Withdrawal:
     async def _run(self) -> None:
         while True:
             await deferLater(self._clock, self._seconds)
-            live = self._sessions.subjects()
-            self._locator.forget_all_but(subject.session for subject in live)
-            for subject in live:
-                await self._review(subject)
+            await self.review()
+
+    async def review(self) -> None:
+        """Ask about everyone now."""
+        live = self._sessions.subjects()
+        self._locator.forget_all_but(subject.session for subject in live)
+        for subject in live:
+            await self._review(subject)
 
     async def _review(self, subject: Subject) -> None:
         try:
             await self._locator.review(subject)
-        except Forbidden as withdrawn:
+        except (Unauthorized, Forbidden) as withdrawn:
             ending = Ending(REVOKED, withdrawn.message)
             self._sessions.end(lambda one: one == subject, ending)
         except APIError as error:

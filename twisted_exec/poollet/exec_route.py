@@ -35,6 +35,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.requestheader import ForwardedIdentity, RequestHeaderAuthenticator
+from twisted_exec.auth.shown import Shown
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -55,10 +56,15 @@ USER_HEADER = b"X-Twisted-Exec-User"
 
 @dataclass(frozen=True)
 class Asking:
-    """Who asks: the user, and the proxy that speaks for them, if one does."""
+    """
+    Who asks: the user, and the proxy that speaks for them, if one does.
+
+    :param shown: the credentials of a user without a proxy.
+    """
 
     user: User
     caller: User | None = None
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,20 @@ class Gate:
         user = await self.direct.authenticate(request)
         if user is None:
             raise Unauthorized
-        return Asking(user)
+        return Asking(user, shown=Shown(request))
+
+    async def who_again(self, asking: Asking) -> Asking:
+        """
+        Whether the credentials are still good.  A proxy asks this about its users itself.
+
+        :raises Unauthorized: not any more, or they are somebody else's by now.
+        """
+        if asking.shown is None:
+            return asking
+        user = await self.direct.authenticate(asking.shown)  # type: ignore[arg-type]
+        if user is None or user.name != asking.user.name:
+            raise Unauthorized
+        return replace(asking, user=user)
 
     async def admit(self, asking: Asking, namespace: str, name: str) -> None:
         """
@@ -188,11 +207,13 @@ class ExecLocator:
         """
         Ask again whether a session may be.
 
-        :raises Forbidden: not any more.
+        :raises Unauthorized: its user is not known any more.
+        :raises Forbidden: its user, or the proxy, may not any more.
         :raises APIError: it could not be found out.
         """
         asking = self._askings.get(subject.session)
         if asking is not None:
+            asking = await self.gate.who_again(asking)
             await self.gate.admit(asking, subject.namespace, subject.machine)
 
     def forget_all_but(self, sessions: Iterable[str]) -> None:

@@ -1,0 +1,26 @@
+"""
+The credentials of a request, kept to be asked about again while its session lives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.web.http import Request
+from twisted.web.http_headers import Headers
+
+
+class Shown:
+    """
+    What authenticators look at, without the rest of the request.
+
+    Its token, and the connection, which has the client's certificate.  What a proxy
+    said of others is not kept: it is the proxy's to ask about.
+    """
+
+    def __init__(self, request: Request) -> None:
+        tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
+        self.requestHeaders = Headers({b"authorization": tokens})
+        # Authenticators find the client's certificate at request.channel.transport.
+        self.channel = self
+        self.transport: Any = request.channel.transport
