@@ -67,7 +67,12 @@ class ConsoleTests(ChainTestCase):
     async def test_what_the_poollet_sees(self) -> None:
         """Its own path without the query, the user's identity, none of their credentials."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
-        forged = [(b"X-Remote-User", b"root"), (b"Authorization", b""), (b"Cookie", b"x")]
+        forged = [
+            (b"X-Remote-User", b"root"),
+            (b"Authorization", b""),
+            (b"Cookie", b"x"),
+            (b"Audit-Id", b"chosen"),
+        ]
         query = "?insecureSkipTLSVerifyBackend=true"
         await self.open(user="jane", query=query, headers=[*WEBSOCKET, *forged])
         method, path, headers = self.pool.requests[0]
@@ -78,6 +83,9 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("x-remote-extra-authentication.kubernetes.io%2fcredential-id", headers)
         for name in ("authorization", "cookie"):
             self.assertNotIn(name, headers)
+        # Under an id that a user chose, one session's records would pass for another's.
+        self.assertEqual(headers["audit-id"], [self.audit[0]["session"]])
+        self.assertNotEqual(self.audit[0]["session"], "chosen")
 
     async def test_audit(self) -> None:
         """One start and one end, with who, what and how much."""
