@@ -21,6 +21,7 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
+from twisted_exec.apiserver.endings import Revocation
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
@@ -272,6 +273,12 @@ class ChainTestCase(TestCase):
         """Wait until a condition holds; the test's timeout bounds it."""
         while not condition():
             await deferLater(reactor, 0.01)
+
+    async def recheck(self) -> None:
+        """What happens every few seconds."""
+        for part in self.server._parts.followers:
+            if isinstance(part, Revocation):
+                await part.recheck()
 
     def ends(self) -> list[tuple[str, int | None]]:
         """Reason and code of each audit end so far."""
