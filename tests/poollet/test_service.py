@@ -183,6 +183,15 @@ class RefusalTests(PoolletCase):
         self.allowed.remove(("exec-apiserver", "machinepools/proxy", "pool-a"))
         self.assertIn("machinepools/proxy", await self.refused(403))
 
+    async def test_cross_site(self) -> None:
+        """A page of another site opens no console with the browser's certificate."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        evil = [(b"Origin", b"https://evil.example")]
+        told = await self.refused(403, headers=evil, user=b"", identity=JANE)
+        self.assertIn("another site", told)
+        await self.view(evil)  # the proxy has judged
+
     async def test_forbidden_before_unknown(self) -> None:
         """Who may not learns nothing about what is there."""
         await self.start()

@@ -46,6 +46,7 @@ from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.streaming.sessions import forwarded_session_id
 from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.upgrade_server import refuse_other_sites
 
 _Answer = TypeVar("_Answer")
 
@@ -87,6 +88,7 @@ class Gate:
     async def who(self, request: Request) -> Asking:
         """
         :raises Unauthorized: nobody whom we know.
+        :raises Forbidden: not they ask, but a page in their browser.
         """
         if self.proxies is not None:
             forwarded: ForwardedIdentity | None = await self.proxies.authenticate_proxy(request)
@@ -95,6 +97,8 @@ class Gate:
         user = await self.direct.authenticate(request)
         if user is None:
             raise Unauthorized
+        if user.name not in self.pool_proxy_suffices:  # those judge for themselves
+            refuse_other_sites(request)
         return Asking(user, shown=Shown(request))
 
     async def who_again(self, asking: Asking) -> Asking:
