@@ -12,10 +12,11 @@ from pathlib import Path
 
 from twisted.internet import defer, error, protocol, reactor
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
-from twisted_exec.api.status import Expired, ServiceUnavailable
+from twisted_exec.api.status import Expired, InternalError, ServiceUnavailable
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.interfaces import Event
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -97,6 +98,48 @@ class RestartTests(_Opens, TestCase):
         await defer.gatherResults(writes)
         await stopping
         self.assertEqual(len((await self.open().list(MACHINES)).items), 100)
+
+
+class TroubleTests(_Opens, TestCase):
+    """A store that cannot write says so, and goes on as soon as it can."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+        self.storage = self.open()
+
+    def allow_writes(self, allowed: bool) -> None:
+        """As a disk that is full, and has room again."""
+        assert self.storage._writer is not None
+        self.storage._writer._database.execute(f"PRAGMA query_only = {int(not allowed)}")
+
+    async def refusal(self, name: str) -> str:
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.storage.create(MACHINES, machine(name))
+        return caught.exception.message
+
+    async def test_cannot_write(self) -> None:
+        """Each write is refused, the log has one line when it begins and one when it is over."""
+        with capturedLogs() as events:
+            self.allow_writes(False)
+            for name in ("a", "b", "c"):
+                self.assertIn("cannot write: attempt to write a readonly", await self.refusal(name))
+            self.allow_writes(True)
+            for name in ("a", "b"):
+                await self.storage.create(MACHINES, machine(name))
+        self.assertEqual(
+            [formatEvent(event) for event in events],
+            [
+                "the store cannot write: attempt to write a readonly database",
+                "the store can write again",
+            ],
+        )
+
+    async def test_what_no_file_can_hold(self) -> None:
+        """An object that cannot be stored, which is our bug, does not end the store."""
+        with self.assertRaises(InternalError):
+            await self.storage.create(MACHINES, machine("a", power=object()))
+        self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
+        await self.storage.create(MACHINES, machine("a"))
 
 
 class FileTests(_Opens, TestCase):

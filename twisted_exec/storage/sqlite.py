@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
 from twisted_exec.storage.database import (
     last_version,
@@ -224,6 +224,7 @@ class _Writer:
         self._waiting = waiting
         self._remembered = remembered
         self._tell = tell
+        self._problem = ""
 
     def run(self) -> None:
         """Commit until a ``None`` comes; then close the database."""
@@ -259,17 +260,30 @@ class _Writer:
                 self._compact(version)
             self._database.execute("COMMIT")
         except sqlite3.Error as error:
-            self._give_up(writes, error)
+            self._tell_log(str(error))
+            self._give_up(writes, ServiceUnavailable(f"the store cannot write: {error}"))
+        except Exception:  # without this thread every later write would wait for ever
+            _log.failure("writing failed")
+            self._give_up(writes, InternalError("the store failed, see the log"))
+        else:
+            self._tell_log("")
 
-    def _give_up(self, writes: list[_Write], error: sqlite3.Error) -> None:
-        _log.error("the store cannot write: {error}", error=error)
+    def _give_up(self, writes: list[_Write], refusal: APIError) -> None:
         if self._database.in_transaction:
             try:
                 self._database.execute("ROLLBACK")
             except sqlite3.Error as worse:
                 _log.error("the store cannot roll back: {error}", error=worse)
         for write in writes:
-            write.error = ServiceUnavailable(f"the store cannot write: {error}")
+            write.error = refusal
+
+    def _tell_log(self, problem: str) -> None:
+        """Once when it begins, and once when it is over."""
+        known, self._problem = self._problem, problem
+        if problem and problem != known:
+            _log.error("the store cannot write: {problem}", problem=problem)
+        elif known and not problem:
+            _log.info("the store can write again")
 
     def _attempt(self, write: _Write, version: int) -> int:
         """Make one change, or note why not.  Returns the latest version."""
