@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
 from twisted_exec.api import kinds
@@ -30,23 +28,6 @@ def binding(user: str, role: str) -> dict[str, Any]:
         "roleRef": {"kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "User", "name": user}],
     }
-
-
-@implementer(IPushProducer)
-class Flow:
-    """Sees whether a transport takes more."""
-
-    paused = False
-    turns_paused = 0
-
-    def pauseProducing(self) -> None:
-        self.paused = True
-
-    def resumeProducing(self) -> None:
-        self.paused, self.turns_paused = False, 0
-
-    def stopProducing(self) -> None:
-        """The transport is gone."""
 
 
 class ConsoleTests(ChainTestCase):
@@ -239,31 +220,6 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
         other.transport.write(b"still here")  # type: ignore[union-attr]
         await self.until(lambda: other.received == b"still here")
-
-    async def test_left_while_the_machine_does_not_read(self) -> None:
-        """Who left, with bytes still on their way to a machine, has not lost their right."""
-        end = await self.open()
-        line: Any = self.pool.lines[0].transport
-        line.pauseProducing()
-        await self.fill(end.transport)
-        end.transport.abortConnection()  # type: ignore[union-attr]
-        await end.lost
-        await self.recheck()
-        self.assertEqual(self.ends(), [])
-        line.resumeProducing()
-        await self.until(self.ends)
-        self.assertEqual(self.ends(), [("client lost", None)])
-
-    async def fill(self, transport: Any) -> None:
-        """Write until nothing more is taken."""
-        flow = Flow()
-        transport.registerProducer(flow, True)
-        while flow.turns_paused < 50:
-            flow.turns_paused += 1
-            if not flow.paused:
-                transport.write(bytes(1 << 20))
-            await deferLater(reactor, 0.001)
-        transport.unregisterProducer()
 
     async def test_shutting_down(self) -> None:
         """A server that stops ends its sessions and says why."""

@@ -22,5 +22,11 @@ class Shown:
         tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
         self.requestHeaders = Headers({b"authorization": tokens})
         # Authenticators find the client's certificate at request.channel.transport.
-        self.channel = self
-        self.transport: Any = request.channel.transport
+        self.channel = self.transport = self
+        # A transport that is lost forgets its certificate, and to lose a connection while
+        # the last bytes are still on their way is not to lose a right.
+        self._handle = getattr(request.channel.transport, "getHandle", lambda: None)()
+
+    def getHandle(self) -> Any:
+        """As of the connection's transport."""
+        return self._handle
