@@ -197,6 +197,15 @@ class ClientEndpointTests(LoopbackCase):
         self.failureResultOf(attempt, CancelledError)
         await silent.lost
 
+    async def test_cancel_connecting(self) -> None:
+        """Cancelling before TCP has connected is a cancellation too, with TLS and without."""
+        port = await self.listen(self.recorders(), None)
+        for tls in (None, self.client_tls()):
+            endpoint = client_endpoint(reactor, "127.0.0.1", port.getHost().port, tls)
+            attempt = endpoint.connect(self.recorders())
+            attempt.cancel()
+            self.failureResultOf(attempt, CancelledError)
+
     async def test_by_name(self) -> None:
         """A host name is resolved; the certificate must name it."""
         port = await self.listen(self.recorders(), self.server_tls())

@@ -14,7 +14,7 @@ from typing import Any
 
 from OpenSSL import SSL
 from twisted.internet import error
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import (
     HostnameEndpoint,
     TCP4ClientEndpoint,
@@ -175,9 +175,16 @@ class _ClientEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """As :meth:`IStreamClientEndpoint.connect`, after verification."""
-        way = self._connect if self._tls is None else self._connect_tls
-        attempt = Deferred.fromCoroutine(way(protocolFactory))
+        attempt = Deferred.fromCoroutine(self._attempt(protocolFactory))
         return attempt.addTimeout(self._timeout_seconds, self._reactor, self._timed_out)
+
+    async def _attempt(self, factory: IProtocolFactory) -> IProtocol:
+        way = self._connect if self._tls is None else self._connect_tls
+        try:
+            return await way(factory)
+        except error.ConnectingCancelledError:
+            # Twisted's word for it below, which nobody above takes for a cancellation.
+            raise CancelledError from None
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
         try:
