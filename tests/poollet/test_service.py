@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import Clock
 
 from tests.poollet.chain import (
     API_SERVER,
@@ -21,7 +22,9 @@ from tests.poollet.chain import (
     until,
 )
 from tests.poollet.doubles import MACHINES, POOLS, machine
-from twisted_exec.api.status import ServiceUnavailable, TooManyRequests
+from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
+from twisted_exec.apiserver import service as apiserver
+from twisted_exec.poollet.exec_route import RUNTIME_SECONDS
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
@@ -310,6 +313,32 @@ class RefusalTests(PoolletCase):
         object.__setattr__(self.poollet._proxy.locator, "runtime_seconds", 0.05)
         self.patch(self.runtime, "exec", lambda request, **facts: Deferred())
         self.assertIn("does not answer", await self.refused(504))
+
+    async def test_runtime_slow_twice(self) -> None:
+        """
+        All that the runtime is asked for one console has one limit, and a poollet
+        tells of it before an API server gives up on the poollet.
+        """
+        self.assertLess(RUNTIME_SECONDS, apiserver.Settings.poollet_seconds)
+        await self.start()
+        clock = Clock()
+        object.__setattr__(self.poollet._proxy.locator, "clock", clock)
+        gone: Deferred[Any] = Deferred()
+        listing: list[Deferred[Any]] = []
+        self.patch(self.runtime, "exec", lambda request, **facts: gone)
+        refused = Deferred.fromCoroutine(self.refused(504))
+        await until(lambda: clock.getDelayedCalls())
+        clock.advance(RUNTIME_SECONDS / 2)
+
+        def never(_: Any) -> Deferred[Any]:
+            listing.append(Deferred())
+            return listing[-1]
+
+        self.patch(self.runtime, "list_machines", never)
+        gone.errback(NotFound("machines", "x"))
+        await until(lambda: listing)
+        clock.advance(RUNTIME_SECONDS / 2)
+        self.assertIn("the machine runtime does not answer", await refused)
 
     async def test_token_refused(self) -> None:
         """What the stream server answers is passed on."""
