@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 
+from twisted.internet.defer import Deferred
+
 from tests.apiserver.support import (
     ALL_MACHINES,
     CLASSES,
@@ -16,6 +18,8 @@ from tests.apiserver.support import (
     APITestCase,
     machine,
 )
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.meta import Resource
 from twisted_exec.apiserver.filters import Limits
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -288,6 +292,20 @@ class UpdateTests(APITestCase):
         self.assertEqual(again["spec"]["power"], "Off")
         self.assertNotIn("managedFields", again["metadata"])
         self.refused(400, "PATCH", f"{MACHINES}/new", machine("new"), content_type=kind)
+
+    def test_apply_to_what_goes_meanwhile(self) -> None:
+        """What is deleted between the look and the write is not made anew: nobody asked for that."""
+        real = self.storage.update
+
+        def update(resource: Resource, obj: Object) -> Deferred[Object]:
+            self.successResultOf(self.storage.delete(resource, obj))
+            return real(resource, obj)
+
+        self.patch(self.storage, "update", update)
+        path, kind = f"{MACHINES}/a?fieldManager=t", "application/apply-patch+yaml"
+        body = {**machine("a"), "metadata": {"name": "a", "labels": {"k": "v"}}}
+        self.refused(404, "PATCH", path, body, content_type=kind)
+        self.refused(404, "GET", f"{MACHINES}/a")
 
     def test_apply_is_a_create_too(self) -> None:
         """Who may only patch cannot make anything by applying."""
