@@ -301,7 +301,7 @@ class UpdateTests(APITestCase):
             self.successResultOf(self.storage.delete(resource, obj))
             return real(resource, obj)
 
-        self.patch(self.storage, "update", update)
+        self.storage.update = update  # type: ignore[method-assign]
         path, kind = f"{MACHINES}/a?fieldManager=t", "application/apply-patch+yaml"
         body = {**machine("a"), "metadata": {"name": "a", "labels": {"k": "v"}}}
         self.refused(404, "PATCH", path, body, content_type=kind)
