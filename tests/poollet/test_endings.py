@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.test_sessions import Records
-from twisted_exec.api.status import APIError, Forbidden, ServiceUnavailable, Unauthorized
+from twisted_exec.api.status import Forbidden, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
 from twisted_exec.poollet.endings import (
@@ -33,7 +34,7 @@ class Locator:
     """Says of each session what the test says."""
 
     def __init__(self) -> None:
-        self.problems: dict[str, APIError] = {}
+        self.problems: dict[str, Exception] = {}
         self.asked: list[str] = []
         self.kept: set[str] = set()
 
@@ -82,9 +83,22 @@ class WithdrawalTests(SynchronousTestCase):
     def test_nobody_to_ask(self) -> None:
         """An API server that cannot be asked withdraws nothing; the others are asked about."""
         self.locator.problems["a"] = ServiceUnavailable("away")
-        self.clock.pump([REVIEW_SECONDS] * 3)
+        with capturedLogs() as events:
+            self.clock.pump([REVIEW_SECONDS] * 3)
         self.assertEqual(self.endings, {})
         self.assertEqual(self.locator.asked, ["a", "b"] * 3)
+        self.assertEqual(
+            [formatEvent(event) for event in events], ["sessions cannot be reviewed: away"]
+        )
+
+    def test_bug(self) -> None:
+        """What goes wrong with one session is logged; the next round asks about all of them."""
+        self.locator.problems["a"] = LookupError("ours")
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.locator.problems = {"b": Forbidden("not any more")}
+        self.clock.advance(REVIEW_SECONDS)
+        self.assertEqual(list(self.endings), ["b"])
 
     def test_memory(self) -> None:
         """Of sessions that are over nothing is kept."""

@@ -72,6 +72,7 @@ class Withdrawal:
     ) -> None:
         self._sessions, self._locator, self._clock = sessions, locator, clock
         self._seconds = seconds
+        self._problem = ""
         self._running: Deferred[None] | None = None
 
     def start(self) -> None:
@@ -89,23 +90,33 @@ class Withdrawal:
     async def _run(self) -> None:
         while True:
             await deferLater(self._clock, self._seconds)
-            await self.review()
+            try:
+                await self.review()
+            except CancelledError:
+                raise
+            except Exception:  # else nothing would be withdrawn from here on
+                self._log.failure("reviewing sessions failed")
 
     async def review(self) -> None:
         """Ask about everyone now."""
         live = self._sessions.subjects()
         self._locator.forget_all_but(subject.session for subject in live)
-        for subject in live:
-            await self._review(subject)
+        problems = [await self._review(subject) for subject in live]
+        problem = next((each for each in problems if each), "")
+        if problem and not self._problem:
+            self._log.warn("sessions cannot be reviewed: {why}", why=problem)
+        self._problem = problem
 
-    async def _review(self, subject: Subject) -> None:
+    async def _review(self, subject: Subject) -> str:
+        """Why it could not be found out, or nothing."""
         try:
             await self._locator.review(subject)
         except (Unauthorized, Forbidden) as withdrawn:
             ending = Ending(REVOKED, withdrawn.message)
             self._sessions.end(lambda one: one == subject, ending)
         except APIError as error:
-            self._log.debug("session {id}: {why}", id=subject.session, why=error.message)
+            return error.message
+        return ""
 
     def _ended(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
