@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
@@ -125,6 +126,7 @@ class Revocation(Service):
         self._recheck_seconds = recheck_seconds
         self._clock = clock
         self._sooner: IDelayedCall | None = None
+        self._problem = ""
 
     def startService(self) -> None:
         """Begin to ask."""
@@ -156,19 +158,35 @@ class Revocation(Service):
 
     def recheck(self) -> Deferred[None]:
         """Ask for everyone again.  Fires when all were asked; never fails."""
-        return Deferred.fromCoroutine(self._recheck())
+        return Deferred.fromCoroutine(self._recheck()).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        """Told here: it would end the loop, and nothing would be withdrawn from then on."""
+        self._log.failure("rechecking sessions failed", failure)
 
     async def _recheck(self) -> None:
         live = {subject.session for subject in self._sessions.subjects()}
         self._rights = {key: right for key, right in self._rights.items() if key in live}
+        problem = ""
         for session, right in list(self._rights.items()):
-            told = await self._withdrawn(right)
+            try:
+                told = await self._withdrawn(right)
+            except APIError as error:
+                problem = error.message  # nothing was found out; the next round will
+                continue
             if told:
                 ending = Ending(REVOKED, told)
                 self._sessions.end(_is(session), ending)
+        if problem and not self._problem:
+            self._log.warn("sessions cannot be rechecked: {why}", why=problem)
+        self._problem = problem
 
     async def _withdrawn(self, right: _Right) -> str:
-        """Why the right is no more; empty while it is."""
+        """
+        Why the right is no more; empty while it is.
+
+        :raises APIError: that cannot be found out.
+        """
         try:
             user = await self._gate.authenticate(right.shown)  # type: ignore[arg-type]
             if user.name != right.allowed.user.name:
@@ -176,9 +194,6 @@ class Revocation(Service):
             await self._gate.authorize(replace(right.allowed, user=user))
         except (Unauthorized, Forbidden) as error:
             return error.message
-        except APIError as error:
-            # Nothing was found out; the next round will.
-            self._log.warn("cannot recheck a session: {why}", why=error.message)
         return ""
 
 
