@@ -22,28 +22,27 @@ from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending, Te
 from .support import RuntimeCase
 
 # Firmware that prints "ok", then echoes what comes by the serial port with a dot behind it, and powers
-# off at "!".  It stands in for U-Boot where a boot of eight seconds would not show more.
+# off at "!".  It stands in for U-Boot where a boot of eight seconds would not show more.  Assembled
+# by GNU as from (``.code16``):
 #
-#     mov dx, 0x3f8 ; mov al, 'o' ; out dx, al ; mov al, 'k' ; out dx, al
-#     more: mov dx, 0x3fd ; in al, dx ; test al, 1 ; jz more
-#     mov dx, 0x3f8 ; in al, dx ; cmp al, '!' ; je off
-#     out dx, al ; mov al, '.' ; out dx, al ; jmp more
-#     off: (put the PIIX4's power management at 0x600, switch it on, power off)
-#     mov dx, 0xcf8 ; mov eax, 0x80000b40 ; out dx, eax
-#     mov dx, 0xcfc ; mov eax, 0x601 ; out dx, eax
-#     mov dx, 0xcf8 ; mov eax, 0x80000b80 ; out dx, eax
-#     mov dx, 0xcfc ; mov al, 1 ; out dx, al
-#     mov dx, 0x604 ; mov ax, 0x2000 ; out dx, ax ; hlt
+#           mov $'o', %al ; call put ; mov $'k', %al ; call put
+#     more: mov $0x3fd, %dx ; in %dx, %al ; test $1, %al ; jz more
+#           mov $0x3f8, %dx ; in %dx, %al ; cmp $'!', %al ; je off
+#           call put ; mov $'.', %al ; call put ; jmp more
+#     put:  mov %al, %ah ; mov $0x3fd, %dx
+#     wait: in %dx, %al ; test $0x20, %al ; jz wait
+#           mov %ah, %al ; mov $0x3f8, %dx ; out %al, %dx ; ret
+#     off:  mov $0xcf8, %dx ; mov $0x80000b40, %eax ; out %eax, %dx  (PIIX4: where its
+#           mov $0xcfc, %dx ; mov $0x601, %eax ; out %eax, %dx        power management is,
+#           mov $0xcf8, %dx ; mov $0x80000b80, %eax ; out %eax, %dx
+#           mov $0xcfc, %dx ; mov $1, %al ; out %al, %dx              switched on,
+#           mov $0x604, %dx ; mov $0x2000, %ax ; out %ax, %dx ; hlt   and told to sleep)
 _CODE = bytes.fromhex(
-    "ba f8 03 b0 6f ee b0 6b ee"
-    "ba fd 03 ec a8 01 74 f8"
-    "ba f8 03 ec 3c 21 74 06"
-    "ee b0 2e ee eb ea"
-    "ba f8 0c 66 b8 40 0b 00 80 66 ef"
-    "ba fc 0c 66 b8 01 06 00 00 66 ef"
-    "ba f8 0c 66 b8 80 0b 00 80 66 ef"
-    "ba fc 0c b0 01 ee"
-    "ba 04 06 b8 00 20 ef f4"
+    "b06fe81f00b06be81a00bafd03eca80174f8baf8"
+    "03ec3c21741be80700b02ee80200ebe688c4bafd"
+    "03eca82074fb88e0baf803eec3baf80c66b8400b"
+    "008066efbafc0c66b80106000066efbaf80c66b8"
+    "800b008066efbafc0cb001eeba0406b80020eff4"
 )
 
 
@@ -203,7 +202,11 @@ class StartTests(QemuCase):
 
     async def test_silent(self) -> None:
         """A program that is no QEMU does not hang the start for ever, and is ended."""
-        driver = self.driver(program="/bin/cat")
+        program = os.path.join(self.directory, "qemu")
+        with open(program, "w") as file:
+            file.write("#!/bin/sh\nexec sleep 1000\n")
+        os.chmod(program, 0o755)
+        driver = self.driver(program=program)
         run = self.run_of(driver)
         starting = run.connect(Factory.forProtocol(Line))
         await self.until(lambda: self.leaders)

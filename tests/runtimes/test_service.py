@@ -315,6 +315,8 @@ class KilledTests(RuntimeCase):
 class LoadTests(RuntimeCase):
     """Everything at once."""
 
+    timeout = 120
+
     async def test_ptys_under_rpc_load(self) -> None:
         """200 ptys are spawned while many calls are under way: nothing hangs, all comes back."""
         runtime = await self.make_runtime({**SHELL, "quantity": 500})
@@ -322,7 +324,7 @@ class LoadTests(RuntimeCase):
         server = IRIServer(runtime, target, reactor)
         server.startService()
         self.addCleanup(server.stopService)
-        client = IRIClient(target, reactor)  # type: ignore[arg-type]
+        client = IRIClient(target, reactor, timeout_seconds=60)  # type: ignore[arg-type]
         self.addCleanup(client.stopService)
         await client.version(pb.VersionRequest())
         before = len(os.listdir("/proc/self/fd"))

@@ -24,6 +24,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 # What is asked of a family, and for how long it may take; the last cannot be refused.
 _STEPS = ((signal.SIGHUP, 0.5), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
@@ -170,17 +171,30 @@ class Family:
         self._table = table
         self._belongs = belongs
         self._leaders = list(leaders)
+        self._waiting: list[Deferred[list[Process]]] = []
 
     def add(self, leader: Leader) -> None:
         self._leaders.append(leader)
 
-    async def end(self, steps: Iterable[tuple[int, float]] = _STEPS) -> list[Process]:
+    def end(self) -> Deferred[list[Process]]:
         """
-        Ask politely, then less so, until nobody is left.
+        Ask politely, then less so, until nobody is left.  Who asks meanwhile joins in.
 
-        :return: who could not be ended in time; nobody, unless the kernel
-            itself holds a process.
+        :return: fires with those that could not be ended in time: nobody,
+            unless the kernel itself holds a process.
         """
+        waiter: Deferred[list[Process]] = Deferred()
+        self._waiting.append(waiter)
+        if len(self._waiting) == 1:
+            Deferred.fromCoroutine(self._end()).addBoth(self._ended)
+        return waiter
+
+    def _ended(self, outcome: list[Process] | Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(outcome)  # a Failure fails it
+
+    async def _end(self, steps: Iterable[tuple[int, float]] = _STEPS) -> list[Process]:
         members = self._members(await self._table.look())
         for number, seconds in steps:
             deadline = self._table.clock.seconds() + seconds

@@ -9,21 +9,16 @@ everything that it started is ended too.
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import grp
 import os
 import pwd
 import shutil
-import struct
-import termios
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.interfaces import IProtocolFactory, IReactorTime
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -35,12 +30,12 @@ from twisted_exec.streaming.interfaces import TerminalSize
 
 from .interfaces import IMachineDriver, IRun, MachineFacts
 from .processes import Family, Leader, ProcessTable, leader, read_process
+from .terminals import give, read_rest, set_size
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_SIZE = TerminalSize(80, 24)
-_READ_BYTES = 64 << 10
-_MOST_LEFT_BYTES = 1 << 20
 _LOOK_SECONDS = 0.001
+_REAP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -163,16 +158,18 @@ class PtyRun:
             self._facts.event(
                 "Warning", "ProcessesLeft", f"{len(left)} processes of the machine cannot be ended"
             )
+        else:
+            await self._process.reaped(_REAP_SECONDS, self._driver.reactor)
         self._process.close()
 
     def _spawn(self, process: _Process) -> Any:
         options, account = self._driver.options, self._driver.account()
         ours, theirs = os.openpty()
         try:
-            _set_size(ours, self._size)
+            set_size(ours, self._size)
             switch = os.geteuid() == 0 and account.pw_uid != 0
             if switch:
-                _give(theirs, account.pw_uid)
+                give(theirs, account.pw_uid)
             terminal: Any = (ours, theirs, os.ttyname(theirs))  # the stub knows only bool
             return self._driver.reactor.spawnProcess(
                 process,
@@ -224,6 +221,7 @@ class _Process(ProcessProtocol):
         self._family = family
         self._reason: Failure | None = None
         self._ended = False
+        self._waiting: list[Deferred[None]] = []
 
     def connectionMade(self) -> None:
         self._line.makeConnection(self.transport)
@@ -234,11 +232,25 @@ class _Process(ProcessProtocol):
 
     def resize(self, size: TerminalSize) -> None:
         if self.transport is not None and self.transport.connected:
-            _set_size(self.transport.fd, size)
+            set_size(self.transport.fd, size)
+
+    async def reaped(self, seconds: float, clock: IReactorTime) -> None:
+        """Wait for the exit status, which comes a little after the end."""
+        if self._reason is None:
+            waiter: Deferred[None] = Deferred()
+            self._waiting.append(waiter)
+            # Where nobody handles SIGCHLD, or somebody else reaps, none comes.
+            await waiter.addTimeout(seconds, clock).addErrback(lambda _: None)
 
     def processExited(self, reason: Failure) -> None:
         self._reason = reason
-        ending = Deferred.fromCoroutine(self._family.end())
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.called:
+                waiter.callback(None)
+        if self._ended:
+            return  # stopped: what it left is ended already
+        ending = self._family.end()
         ending.addErrback(lambda failure: self._log.failure("ending processes", failure=failure))
         ending.addBoth(lambda _: self.close())
 
@@ -250,40 +262,12 @@ class _Process(ProcessProtocol):
         if self._ended:
             return
         if self.transport.connected:
-            self._read_rest()
+            # A viewer that reads slowly may have left output in the terminal.
+            for data in read_rest(self.transport.fd):
+                self._line.dataReceived(data)
         self._ended = True
         if self.transport.connected:
             # Not loseConnection: that waits until somebody has read what was typed.
             self.transport.unregisterProducer()
             self.transport.connectionLost(Failure(ConnectionDone()))
         self._line.connectionLost(self._reason or Failure(ConnectionDone()))
-
-    def _read_rest(self) -> None:
-        """A viewer that reads slowly may have left output in the terminal; it is little."""
-        left = _MOST_LEFT_BYTES
-        while left > 0:
-            try:
-                data = os.read(self.transport.fd, _READ_BYTES)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EIO):
-                    raise
-                return
-            if not data:
-                return
-            left -= len(data)
-            self._line.dataReceived(data)
-
-
-def _set_size(descriptor: int, size: TerminalSize) -> None:
-    cells = struct.pack("4H", size.rows, size.columns, 0, 0)
-    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, cells)
-
-
-def _give(descriptor: int, uid: int) -> None:
-    """Make a terminal its user's, as login does, so that it can be opened by name."""
-    try:
-        tty_group = grp.getgrnam("tty").gr_gid
-    except KeyError:
-        tty_group = -1
-    os.fchown(descriptor, uid, tty_group)
-    os.fchmod(descriptor, 0o620)

@@ -40,6 +40,7 @@ from twisted_exec.tls.endpoints import unix_client_endpoint
 from .interfaces import IMachineDriver, IRun, MachineFacts
 from .processes import Family, ProcessTable, leader
 from .qmp import QMP, QMPError
+from .terminals import read_rest
 
 PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"
@@ -290,6 +291,8 @@ class QemuRun:
         left = await self._family.end()
         if left:
             self._facts.event("Warning", "ProcessesLeft", "QEMU cannot be ended")
+        else:
+            await self._wait_for_exit(_QUIT_SECONDS)  # its exit is told a little later
         if self._control is not None:
             self._control.transport.abortConnection()
         self._process.close()
@@ -345,6 +348,9 @@ class _Process(ProcessProtocol):
         return f"signal {self._signal}" if self._signal else ""
 
     def processExited(self, reason: Failure) -> None:
+        # Why it ended may be in its terminal still, and is asked for at once.
+        if self.transport.connected:
+            self._printed.extend(read_rest(self.transport.fd))
         self._signal = getattr(reason.value, "signal", None)
         self._exited()
 
