@@ -130,6 +130,23 @@ class TLSTests(TestCase):
         )
         self.assertEqual(await self.user(client), "jane")
 
+    async def test_renewed_configuration(self) -> None:
+        """Another configuration is used by the next request, without a new client."""
+        users = [USERS.issue_client(name) for name in ("jane", "ada")]
+        jane, ada = (
+            self.config(
+                certificate=Material(data=user.certificate_pem), key=Material(data=user.key_pem)
+            )
+            for user in users
+        )
+        current = [jane]
+        client = KubeClient(jane, reactor, renew=lambda: current[0])
+        self.clients.append(client)
+        self.assertEqual(await self.user(client), "jane")
+        current[0] = ada
+        self.assertEqual(await self.user(client), "ada")
+        self.assertEqual(await self.user(client), "ada")
+
     async def test_renewed_certificate(self) -> None:
         """A certificate that is replaced is used by the next request."""
         certificate = Material(path=str(self.directory / "me.crt"))

@@ -43,6 +43,8 @@ class KubeClient:
     :param reactor: a real reactor (sockets and time).
     :param timeout_seconds: for one whole request; watches have their own limit.
     :param server: the endpoint, instead of the one that ``config`` names.
+    :param renew: the configuration as it is now, asked for each request, such
+        as :meth:`FollowedConfig.current <twisted_exec.kube.following.FollowedConfig.current>`.
     """
 
     def __init__(
@@ -52,11 +54,16 @@ class KubeClient:
         *,
         timeout_seconds: float = 30.0,
         server: IStreamClientEndpoint | None = None,
+        renew: Callable[[], ClientConfig] | None = None,
     ) -> None:
-        self.config = config
         self._timeout_seconds = timeout_seconds
-        self._http = HTTPTransport(config, reactor, server=server)
+        self._http = HTTPTransport(config, reactor, server=server, renew=renew)
         self._random = random.Random()
+
+    @property
+    def config(self) -> ClientConfig:
+        """The configuration in use."""
+        return self._http.config
 
     def close(self) -> Deferred[None]:
         """Close idle connections; requests under way go on."""

@@ -67,8 +67,11 @@ class HTTPTransport:
     """
     Sends requests to the server of ``config``.
 
-    Connections persist and are shared; when a PEM file changes, new requests
-    use new connections and the old ones close as they become idle.
+    Connections persist and are shared; when the configuration or a PEM file
+    changes, new requests use new connections and the old ones close as they
+    become idle.
+
+    :param renew: the configuration as it is now, asked for each request.
     """
 
     def __init__(
@@ -78,12 +81,20 @@ class HTTPTransport:
         *,
         connect_seconds: float = 10.0,
         server: IStreamClientEndpoint | None = None,
+        renew: Callable[[], ClientConfig] | None = None,
     ) -> None:
         self.config = config
+        self._renew = renew
         self._reactor = reactor
-        self._server = server or endpoint(config, reactor, timeout_seconds=connect_seconds)
+        self._connect_seconds, self._given_server = connect_seconds, server
+        self._server = self._endpoint()
         self._pool = self._new_pool()
         self._stamp = identity_stamp(config)
+
+    def _endpoint(self) -> IStreamClientEndpoint:
+        return self._given_server or endpoint(
+            self.config, self._reactor, timeout_seconds=self._connect_seconds
+        )
 
     def close(self) -> Deferred[None]:
         """Close idle connections; fires when they are closed."""
@@ -137,7 +148,8 @@ class HTTPTransport:
         return await self._collect(request, limit_bytes)
 
     async def _collect(self, request: Request, limit_bytes: int) -> Answer:
-        use = _Use(self._current_pool())
+        self._follow()
+        use = _Use(self._pool)
         response = await self._send(request, use)
         return await _collected(response, limit_bytes, use)
 
@@ -149,6 +161,7 @@ class HTTPTransport:
         head_seconds: float,
         limit_bytes: int,
     ) -> Answer:
+        self._follow()
         # A stream's connection is not shared: it ends with the stream.
         use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
         head = self._send(request, use)
@@ -192,13 +205,16 @@ class HTTPTransport:
         pool.retryAutomatically = False
         return pool
 
-    def _current_pool(self) -> HTTPConnectionPool:
-        stamp = identity_stamp(self.config)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._pool.closeCachedConnections()
-            self._pool = self._new_pool()
-        return self._pool
+    def _follow(self) -> None:
+        """Connections of an old configuration or identity serve no new request."""
+        config = self.config if self._renew is None else self._renew()
+        stamp = identity_stamp(config)
+        if config == self.config and stamp == self._stamp:
+            return
+        self.config, self._stamp = config, stamp
+        self._server = self._endpoint()
+        self._pool.closeCachedConnections()
+        self._pool = self._new_pool()
 
     async def _translated(self, exchange: Deferred[Answer], request: Request) -> Answer:
         """Whatever keeps an answer from arriving is one of two API errors."""

@@ -142,11 +142,16 @@ def load(
     :raises KubeConfigError: no file, not readable, or not usable.
     """
     environ = os.environ if environ is None else environ
-    files = _Files([_File.read(name) for name in _file_names(path, environ)])
+    files = _Files([_File.read(name) for name in file_names(path, environ)])
     return _assemble(files, context or files.current_context())
 
 
-def _file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
+def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
+    """
+    The files that :func:`load` reads, absolute.
+
+    :raises KubeConfigError: none exists.
+    """
     if path:
         return [os.path.abspath(path)]
     listed = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]

@@ -19,7 +19,8 @@ from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import KubeConfigError, load
+from twisted_exec.kube.following import FollowedConfig
+from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
@@ -169,8 +170,8 @@ def makeService(options: Options) -> IService:
 
 
 def _program(options: Options, reactor: Any) -> Program:
-    config = load(options["kubeconfig"], options["context"])
-    client = KubeClient(config, reactor)
+    config = FollowedConfig(options["kubeconfig"], options["context"])
+    client = KubeClient(config.current(), reactor, renew=config.current)
     runtime = IRIClient(
         options["machine-runtime-endpoint"],
         reactor,
