@@ -289,6 +289,7 @@ class SocketTests(RPCCase):
         server = self.serve()
         _, gate = server._gate or self.fail("no gate")
         assert isinstance(gate, Gate)
+        self.assertEqual(gate._allowed, {0, os.getuid()})
         gate._allowed = frozenset({os.getuid() + 1})
         found = await self.refusal(self.connect().version(pb.VersionRequest()))
         self.assertEqual(found.code, 503)

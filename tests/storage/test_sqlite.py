@@ -100,6 +100,18 @@ class RestartTests(_Opens, TestCase):
         self.assertEqual(len((await self.open().list(MACHINES)).items), 100)
 
 
+class SyncTests(_Opens, TestCase):
+    """What is acknowledged is on the disk, not in a cache of the system."""
+
+    def test_full(self) -> None:
+        """Every commit is synchronized."""
+        self.path = self.mktemp()
+        writer = self.open()._writer
+        assert writer is not None
+        (level,) = writer._database.execute("PRAGMA synchronous").fetchone()
+        self.assertEqual(level, 2)
+
+
 class TroubleTests(_Opens, TestCase):
     """A store that cannot write says so, and goes on as soon as it can."""
 

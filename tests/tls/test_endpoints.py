@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock, StringTransportWithDisconnection
 
 from tests.tls.support import (
     LoopbackCase,
@@ -24,6 +25,7 @@ from tests.tls.support import (
 )
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import (
+    HANDSHAKE_SECONDS,
     client_endpoint,
     server_endpoint,
     unix_client_endpoint,
@@ -57,6 +59,25 @@ class Closer(Recorder):
     def connectionMade(self) -> None:
         super().connectionMade()
         self.transport.loseConnection()
+
+
+class DeadlineTests(LoopbackCase):
+    """A server's endpoint over a transport in memory."""
+
+    def test_half_a_handshake(self) -> None:
+        """A client that connects and does not go on is cut after a while, whatever it is for."""
+        clock = MemoryReactorClock()
+        recorders = Factory.forProtocol(Recorder)
+        listening = server_endpoint(clock, "tcp:6443", self.server_tls()).listen(recorders)
+        self.successResultOf(listening)
+        transport = StringTransportWithDisconnection()
+        transport.protocol = clock.tcpServers[0][1].buildProtocol(None)
+        transport.protocol.makeConnection(transport)
+        clock.advance(HANDSHAKE_SECONDS - 1)
+        transport.protocol.dataReceived(b"\x16\x03\x01")
+        self.assertTrue(transport.connected)
+        clock.advance(1)
+        self.assertFalse(transport.connected)
 
 
 class ServerEndpointTests(LoopbackCase):

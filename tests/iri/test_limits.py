@@ -1,0 +1,87 @@
+"""
+What the machine runtime interface's server and its gate bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from twisted_exec.iri import gate as gate_module
+from twisted_exec.iri import server as server_module
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.tls.endpoints import unix_client_endpoint
+
+from .test_rpc import RPCCase
+
+
+class Silent(Protocol):
+    """A client that says nothing; fires ``lost`` when it is cut off."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.lost: Deferred[None] = Deferred()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost.callback(None)
+
+
+class LimitTests(RPCCase):
+    """Nothing is unbounded."""
+
+    async def test_connections(self) -> None:
+        """More connections than may be are closed at once; those that are open go on."""
+        self.patch(gate_module, "_MAX_CONNECTIONS", 3)
+        self.serve()
+        client = self.connect()
+        await client.version(pb.VersionRequest())
+        silent = [
+            await connectProtocol(unix_client_endpoint(reactor, self.path), Silent())
+            for _ in range(6)
+        ]
+        await gatherResults([each.lost for each in silent[2:]])
+        self.assertEqual([each.lost.called for each in silent[:2]], [False, False])
+        await client.version(pb.VersionRequest())
+        for each in silent[:2]:
+            each.transport.loseConnection()
+        await gatherResults([each.lost for each in silent[:2]])
+
+    async def test_message(self) -> None:
+        """A message that is too large is refused before it is read."""
+        self.serve()
+        client, request = self.connect(), pb.CreateMachineRequest()
+        request.machine.metadata.annotations["a"] = "x" * (5 << 20)
+        found = await self.refusal(client.create_machine(request))
+        self.assertEqual(found.code, 429)
+        self.assertIn("larger than max", found.message)
+        self.assertEqual(self.runtime.calls, [])
+        await client.version(pb.VersionRequest())
+
+    async def test_calls(self) -> None:
+        """More calls at once than may be are refused at once; those that wait are answered."""
+        self.patch(server_module, "_CONCURRENT_CALLS", 2)
+        waiting: list[Deferred[pb.VersionResponse]] = []
+        both: Deferred[None] = Deferred()
+
+        def answer(_: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
+            waiting.append(Deferred())
+            if len(waiting) == 2:
+                both.callback(None)
+            return waiting[-1]
+
+        self.runtime.answers["version"] = answer
+        self.serve()
+        client = self.connect()
+        calls = [client.version(pb.VersionRequest()) for _ in range(2)]
+        await both
+        found = await self.refusal(client.version(pb.VersionRequest()))
+        self.assertEqual(found.code, 429)
+        for each in waiting:
+            each.callback(pb.VersionResponse(runtime_name="x"))
+        self.assertEqual([each.runtime_name for each in await gatherResults(calls)], ["x", "x"])
