@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from twisted.internet.task import Clock
@@ -102,6 +103,34 @@ class DiallerTests(SynchronousTestCase):
         )
         self.assertIn("does not exist", self.refusal(self.unix_url(self.directory + "/no")))
         self.assertIn("no absolute path", self.refusal("http+unix://relative%2Fsock/x"))
+
+    def beside(self, runtime: str, **more: Any) -> Dialler:
+        """For a runtime that is reached at a gRPC target."""
+        return Dialler(MemoryReactorClock(), runtime_ca=self.ca, runtime=runtime, **more)
+
+    def test_unix_of_the_runtime(self) -> None:
+        """Of UNIX sockets those of the runtime's own user: whatever else may be dialled here."""
+        path, iri = self.socket(), self.socket("iri.sock")
+        url = self.unix_url(path)
+        self.assertEqual(self.beside(f"unix://{iri}").target(url).path, b"/exec/T?a=b")
+        other = "/"  # somebody else's
+        if os.geteuid() == 0:
+            other = iri
+            os.chown(iri, 65534, -1)
+        told = self.refusal(url, self.beside(f"unix://{other}"))
+        self.assertIn(f"belongs to user {os.geteuid()}, not to the runtime's", told)
+        self.beside(f"unix://{other}", trusted_uids=[os.geteuid()]).target(url)
+        gone = self.beside(f"unix://{self.directory}/gone")
+        self.assertIn("does not exist", self.refusal(url, gone))
+
+    def test_runtime_elsewhere(self) -> None:
+        """A runtime on another host leads to nothing on this one."""
+        dialler = self.beside("dns:///runtime.example:20251")
+        for url in (self.unix_url(self.socket()), "http://127.0.0.1:80/exec/canary"):
+            self.assertIn("on another host", self.refusal(url, dialler))
+        dialler.target("https://runtime.example/exec/T")
+        for here in ("127.0.0.1", "[::1]", "localhost"):
+            self.beside(f"dns:///{here}:20251").target("http://127.0.0.1:80/x")
 
     def test_empty(self) -> None:
         """No URL means no console: 501."""

@@ -2,9 +2,10 @@
 Which exec URLs of a runtime are dialled, and how.
 
 A runtime is trusted with its machines, not with this host's network: a URL
-leads to a UNIX socket in trusted hands, to this host, or by TLS to whom the
-runtime's CA vouches for.  Everything else is refused before a connection is
-made, and no message holds the URL: its path is a token.
+leads to where the runtime itself could go (a UNIX socket of its own user, a loopback
+port of the host that it is on), or by TLS to whom its CA vouches for.  Everything
+else is refused before a connection is made, and no message holds the URL: its
+path is a token.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
-from twisted_exec.iri.target import TargetError, check_socket
+from twisted_exec.iri.target import TargetError, check_socket, parse_target
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
@@ -55,6 +56,8 @@ class Dialler:
     :param runtime_ca: path of the CA of runtimes behind ``https``; empty
         refuses such URLs.
     :param trusted_uids: users besides root and our own whose UNIX sockets are used.
+    :param runtime: the gRPC target of the runtime; empty when it is in this process.
+    :raises TargetError: ``runtime`` is none.
     """
 
     def __init__(
@@ -63,10 +66,12 @@ class Dialler:
         *,
         runtime_ca: str = "",
         trusted_uids: Collection[int] = (),
+        runtime: str = "",
         connect_seconds: float = 5.0,
     ) -> None:
         self._reactor = reactor
-        self._trusted = {os.geteuid(), *trusted_uids}
+        self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
+        self._runtime = parse_target(runtime) if runtime else None
         self._connect_seconds = connect_seconds
         self._ca: Reloading[bytes] | None = None
         if runtime_ca:
@@ -106,10 +111,12 @@ class Dialler:
     def _endpoint(
         self, parts: SplitResult, port: int | None
     ) -> tuple[str, IStreamClientEndpoint, bytes]:
+        if parts.scheme not in ("http+unix", *_PORTS):
+            raise _refusal(f"its scheme is {parts.scheme[:20]!r}; https and http+unix are possible")
+        if parts.scheme != "https" and self._is_elsewhere():
+            raise _refusal("the runtime is on another host: it must be https")
         if parts.scheme == "http+unix":
             return self._unix(unquote(parts.netloc))
-        if parts.scheme not in _PORTS:
-            raise _refusal(f"its scheme is {parts.scheme[:20]!r}; https and http+unix are possible")
         host, port = parts.hostname or "", _PORTS[parts.scheme] if port is None else port
         if not host or not host.isascii() or not port:
             raise _refusal("it names no host")
@@ -122,6 +129,7 @@ class Dialler:
             raise _refusal("its socket has no absolute path")
         try:
             check_socket(path, self._trusted)
+            self._check_owner(path)
             endpoint = unix_client_endpoint(
                 self._reactor, path, timeout_seconds=self._connect_seconds
             )
@@ -130,6 +138,27 @@ class Dialler:
         except (TargetError, TLSConfigError, OSError, ValueError) as problem:
             raise _refusal(str(problem)) from None
         return "the machine runtime", endpoint, b"localhost"
+
+    def _is_elsewhere(self) -> bool:
+        if self._runtime is None or self._runtime.is_unix or self._runtime.host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(self._runtime.host).is_loopback
+        except ValueError:
+            return True
+
+    def _check_owner(self, path: str) -> None:
+        """
+        We may be root, and the runtime not: then root's sockets (a container engine's,
+        say) are none of its business.
+
+        :raises TargetError: the socket is not of the user whose the runtime is.
+        """
+        if self._runtime is None or not self._runtime.is_unix:
+            return
+        owner, theirs = os.lstat(path).st_uid, os.lstat(self._runtime.path).st_uid
+        if owner not in (theirs, *self._told):
+            raise TargetError(f"{path} belongs to user {owner}, not to the runtime's ({theirs})")
 
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
         """In the clear only to this host, and by number: no name is asked for."""

@@ -68,6 +68,8 @@ class Settings:
     :param pool_proxy_suffices: users that need no permission on the machine.
     :param runtime_ca: the CA of runtimes whose exec URLs are ``https``.
     :param trusted_uids: users besides root and ours whose UNIX sockets are dialled.
+    :param runtime: the gRPC target of the runtime, which tells what its exec URLs may
+        lead to; empty when it is in this process.
     """
 
     pool: str
@@ -82,6 +84,7 @@ class Settings:
     pool_proxy_suffices: Sequence[str] = ()
     runtime_ca: str = ""
     trusted_uids: Sequence[int] = ()
+    runtime: str = ""
     drain_seconds: float = 5.0
     dialect: Dialect = field(default=IRONCORE)
 
@@ -176,7 +179,10 @@ class Poollet(Service):
             Trail(self._audit, "poollet", reactor), SessionMetrics(self.registry)
         )
         self._dialler = Dialler(
-            reactor, runtime_ca=settings.runtime_ca, trusted_uids=settings.trusted_uids
+            reactor,
+            runtime_ca=settings.runtime_ca,
+            trusted_uids=settings.trusted_uids,
+            runtime=settings.runtime,
         )
         self._certified = (
             X509Authenticator(settings.client_ca, reactor) if settings.client_ca else None
