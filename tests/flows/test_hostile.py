@@ -144,6 +144,16 @@ class HostileTests(TestCase):
         for program in self.programs:
             self.assertIsNone(program.exit_code)
             self.assertNotIn(b"Traceback", program.output)
+        self.no_token_was_written()
+
+    def no_token_was_written(self) -> None:
+        """Whoever reads a log or an audit opens no console with it."""
+        written = [program.output for program in self.programs]
+        written += [read(self.deployment.path(f"{hop}.audit")) for hop in self.ports]
+        for text in written:
+            self.assertNotRegex(text, rb"/exec/[\w-]")
+            # A token has 43 characters; nothing else that is written looks like one.
+            self.assertNotRegex(text, rb"(?<![\w-])(?=[a-z0-9_-]*[A-Z])[\w-]{43}(?![\w-])")
 
     async def test_slow_clients(self) -> None:
         """Very many that connect and dawdle, at every stage, keep nobody waiting."""
