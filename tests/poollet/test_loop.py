@@ -276,6 +276,10 @@ class LoopTests(SynchronousTestCase):
         self.turn(60)
         self.assertIn("cannot be reached", self.loop.problem)
         self.assertLess(self.runtime.listings, 40)
+        self.assertEqual(
+            (self.condition()["status"], self.condition()["reason"]),
+            ("Unknown", "RuntimeUnreachable"),
+        )
         self.runtime.problem = None
         self.turn(31)
         self.assertEqual((self.loop.problem, self.get()["status"]["state"]), ("", "Running"))

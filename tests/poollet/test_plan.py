@@ -17,6 +17,7 @@ from twisted_exec.poollet.plan import (
     SetAnnotations,
     SetFinalizers,
     SetPower,
+    not_known,
     plan,
     runtime_machine,
     with_condition,
@@ -190,6 +191,38 @@ class KeepTests(PlanTestCase):
             status = self.status(obj, made(obj, state))
             self.assertEqual(status["state"], told)
             self.assertEqual(self.ready(status), ("False", told, ""))
+
+    def test_why_not_ready(self) -> None:
+        """What the runtime tells of a machine that is not ready is told on; not more than a screen of it."""
+        obj = stored()
+        one = made(obj, pb.MACHINE_PENDING)
+        one.status.machine_conditions.add(
+            type="Ready", status="False", reason="StartFailed", message="no room " + "x" * 9999
+        )
+        one.status.machine_conditions.add(type="Other", status="False", message="of no matter")
+        status, reason, message = self.ready(self.status(obj, one))
+        self.assertEqual((status, reason, message[:8]), ("False", "StartFailed", "no room "))
+        self.assertEqual(len(message), 1024)
+        one.status.state = pb.MACHINE_RUNNING
+        self.assertEqual(self.ready(self.status(obj, one)), ("True", "Running", ""))
+
+    def test_going_off(self) -> None:
+        """A machine that is to be off and still runs is looked at again soon."""
+        off = stored(power="Off")
+        self.assertTrue(self.plan(off, made(off)).unsettled)
+        self.assertFalse(self.plan(off, made(off, pb.MACHINE_STOPPED)).unsettled)
+
+    def test_not_known(self) -> None:
+        """While the runtime cannot be asked, the Machine says so; the state is the last known."""
+        obj = stored()
+        obj["status"] = {"state": "Running"}
+        (told,) = not_known(obj, "the machine runtime cannot be reached", now=NOW).actions
+        assert isinstance(told, PatchStatus)
+        self.assertEqual(list(told.status), ["conditions"])
+        self.assertEqual(
+            self.ready(told.status),
+            ("Unknown", "RuntimeUnreachable", "the machine runtime cannot be reached"),
+        )
 
     def test_unknown_state(self) -> None:
         """A state nobody defined is told as a problem; the old one stays."""

@@ -10,6 +10,7 @@ back-off; a Machine that is as wanted costs one plan per listing and no request.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from twisted_exec.poollet.plan import (
     SetPower,
     Terms,
     machine_uid,
+    not_known,
     plan,
 )
 
@@ -251,6 +253,11 @@ class Loop:
             unsettled = await self._rounds(machine, work)
         except _Gone:
             return None  # the API server's word that it is deleted is on its way
+        except _Away as away:
+            self._tell(machine, work, away.problem)
+            await self._tell_user(machine, away.problem)
+            work.failed = True
+            return work.backoff.pause()
         except APIError as error:
             self._tell(machine, work, error.message)
             work.failed = True
@@ -278,6 +285,13 @@ class Loop:
             before = planned.actions
         return True
 
+    async def _tell_user(self, machine: Object, problem: str) -> None:
+        """The runtime cannot be asked; when the API server cannot be told either, so be it."""
+        for action in not_known(machine, problem, now=timestamp(self.now())).actions:
+            if isinstance(action, PatchStatus):
+                with contextlib.suppress(_Gone, APIError):
+                    await self._patch(machine, {"status": action.status}, "status")
+
     def _find(self, uid: str) -> Object | None:
         return next((one for one in self.machines() if one["metadata"]["uid"] == uid), None)
 
@@ -285,7 +299,10 @@ class Loop:
         assert self.terms is not None
         selector = {self.terms.dialect.uid_label: uid}
         request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
-        listed = await self.runtime.list_machines(request)
+        try:
+            listed = await self.runtime.list_machines(request)
+        except APIError as error:
+            raise _Away(error.message) from None
         machines = list(listed.machines)
         if machines:
             self.observed[uid] = machines
@@ -399,6 +416,14 @@ class Loop:
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("the reconcile loop stopped", failure)
+
+
+class _Away(Exception):
+    """The runtime cannot be asked."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 class _Gone(Exception):

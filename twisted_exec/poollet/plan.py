@@ -37,6 +37,8 @@ POWERS: Mapping[str, int] = {"On": pb.POWER_ON, "Off": pb.POWER_OFF}
 
 READY = "Ready"
 
+_MAX_MESSAGE = 1024
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -149,6 +151,15 @@ def plan(
     return _keeping(machine, observed[0], terms, now, trouble)
 
 
+def not_known(machine: Object, problem: str, *, now: str) -> Plan:
+    """
+    What to do when the runtime cannot be asked about a Machine.
+
+    :param problem: why not.
+    """
+    return Plan(tuple(_status(machine, now, ready=("Unknown", "RuntimeUnreachable", problem))))
+
+
 def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
     """The UID of the Machine that a runtime's machine stands for, or empty."""
     return str(machine.metadata.labels.get(dialect.uid_label, ""))
@@ -208,7 +219,10 @@ def _keeping(machine: Object, observed: pb.Machine, terms: Terms, now: str, trou
     state = STATES.get(observed.status.state)
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
     running = state == "Running"
-    ready = ("True" if running else "False", state or "Unknown", problem)
+    ready = ("True", state or "", problem)
+    if not running:
+        reason, why = _explained(observed)
+        ready = ("False", reason or state or "Unknown", problem or why)
     told = _status(
         machine,
         now,
@@ -217,7 +231,16 @@ def _keeping(machine: Object, observed: pb.Machine, terms: Terms, now: str, trou
         machineID=f"{terms.runtime_name}://{machine_id}",
         observedGeneration=_observed_generation(machine, observed, terms.dialect),
     )
-    return Plan((*actions, *told), problem, unsettled=state == "Pending")
+    unsettled = state == "Pending" or (running and not wants_power(machine))
+    return Plan((*actions, *told), problem, unsettled=unsettled)
+
+
+def _explained(observed: pb.Machine) -> tuple[str, str]:
+    """Reason and message of why a machine is not ready, as far as its runtime tells."""
+    for condition in observed.status.machine_conditions:
+        if condition.type == READY and condition.status != "True":
+            return condition.reason, condition.message[:_MAX_MESSAGE]
+    return "", ""
 
 
 def runtime_machine(machine: Object, terms: Terms) -> pb.Machine:
