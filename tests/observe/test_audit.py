@@ -215,7 +215,9 @@ class JSONLinesAuditTests(SynchronousTestCase):
         for path in ("/nowhere/audit.jsonl", self.directory):
             with self.assertRaises(AuditUnavailable) as caught:
                 JSONLinesAudit(path).check()
-            self.assertIn(f"cannot write audit file {path!r}", str(caught.exception))
+            self.assertIn(
+                f"cannot write audit file {os.path.abspath(path)!r}", str(caught.exception)
+            )
 
     def test_fifo(self) -> None:
         """A FIFO, which could block the program, is refused."""

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.observe.program`.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -41,6 +42,18 @@ class ProgramOptionsTests(SynchronousTestCase):
             self.assertTrue(line.startswith("exec-x: "), line)
             self.assertIn("see twistd exec-x --help", line)
             self.assertNotIn("\n", line)
+
+    def test_paths(self) -> None:
+        """Paths do not depend on a later working directory; what is not given stays so."""
+
+        class XOptions(ProgramOptions):
+            program = "exec-x"
+            paths = ("state", "other")
+            optParameters = [["state", None, "here", "A path."], ["other", None, None, "Another."]]
+
+        options = XOptions()
+        options.parseOptions([])
+        self.assertEqual((options["state"], options["other"]), (os.path.abspath("here"), None))
 
     def test_names_the_option(self) -> None:
         """A value that makes no sense is told with its option, a surplus word as it is."""

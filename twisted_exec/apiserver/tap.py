@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import IService
@@ -33,7 +35,8 @@ _NEEDED = {
 def _storage(text: str) -> Callable[[Any], IStorage]:
     kind, _, path = text.partition(":")
     if kind == "sqlite" and path:
-        return lambda reactor: SQLiteStorage(path, reactor)
+        # Absolute: a daemon's working directory is another one.
+        return partial(SQLiteStorage, os.path.abspath(path))
     if text == "memory":
         return lambda reactor: MemoryStorage()
     raise ValueError("give sqlite:PATH, or memory to keep nothing")
@@ -51,6 +54,7 @@ class Options(ProgramOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
+    paths = (*_NEEDED, "token-auth-file")
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 

@@ -44,6 +44,9 @@ class JSONLinesAudit:
 
     def __init__(self, target: str | TextIO) -> None:
         self._path = target if isinstance(target, str) else ""
+        if self._path not in ("", "-"):
+            # Now: a daemon's working directory is another one.
+            self._path = os.path.abspath(self._path)
         self._stream = None if isinstance(target, str) else target
         self._torn = False
         self._broken = False

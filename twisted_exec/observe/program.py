@@ -30,9 +30,12 @@ class ProgramOptions(Options):
     Options whose mistakes take one line, which names the option.
 
     :cvar program: the plugin's name, for messages.
+    :cvar paths: the options that are made absolute at once: a daemon's working
+        directory is another one.
     """
 
     program = ""
+    paths: Sequence[str] = ()
     optParameters: list[list[Any]] = []
 
     def __init_subclass__(cls) -> None:
@@ -55,6 +58,9 @@ class ProgramOptions(Options):
         except UsageError as error:
             why = str(error).removeprefix("Parameter type enforcement failed: ")
             raise refusal(self.program, why) from None
+        for name in self.paths:
+            if self[name]:
+                self[name] = os.path.abspath(self[name])
 
 
 def _naming(name: str, *rest: Any) -> list[Any]:

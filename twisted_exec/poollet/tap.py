@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 from typing import Any
 
@@ -31,10 +30,23 @@ from twisted_exec.tls.errors import TLSConfigError
 PROGRAM = "exec-poollet"
 
 
+_FILES = (
+    "machine-runtime-ca-file",
+    "machine-runtime-cert-file",
+    "machine-runtime-private-key-file",
+    "tls-cert-file",
+    "tls-private-key-file",
+    "client-ca-file",
+    "requestheader-client-ca-file",
+    "runtime-ca-file",
+)
+
+
 class Options(ProgramOptions):
     """Command line of the poollet."""
 
     program = PROGRAM
+    paths = _FILES
     synopsis = "--machine-pool-name=NAME --machine-runtime-endpoint=TARGET [options]"
     longdesc = "Runs the machines of one pool on a machine runtime, and passes consoles on."
 
@@ -103,22 +115,6 @@ class Options(ProgramOptions):
             raise UsageError(
                 "--requestheader-client-ca-file and --requestheader-allowed-names go together"
             )
-        for name in _FILES:
-            if self[name]:
-                # A daemon's working directory is another one.
-                self[name] = os.path.abspath(self[name])
-
-
-_FILES = (
-    "machine-runtime-ca-file",
-    "machine-runtime-cert-file",
-    "machine-runtime-private-key-file",
-    "tls-cert-file",
-    "tls-private-key-file",
-    "client-ca-file",
-    "requestheader-client-ca-file",
-    "runtime-ca-file",
-)
 
 
 @implementer(IPoollet)
@@ -178,8 +174,7 @@ def _program(options: Options, reactor: Any) -> Program:
         tls=_runtime_tls(options),
         trusted_uids=options["runtime-uid"],
     )
-    audit_log = options["audit-log"]
-    audit = JSONLinesAudit(audit_log if audit_log == "-" else os.path.abspath(audit_log))
+    audit = JSONLinesAudit(options["audit-log"])
     poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])
     return Program(poollet, runtime, client)
 

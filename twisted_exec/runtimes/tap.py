@@ -38,6 +38,7 @@ class Options(ProgramOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
+    paths = _FILES
     synopsis = "--config=FILE --iri-listen=TARGET [options]"
     longdesc = "Runs shells and virtual machines on this host, and serves their consoles."
 
@@ -84,10 +85,6 @@ class Options(ProgramOptions):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
         if self["base-url"] and "://" not in self["base-url"]:
             raise UsageError(f"--base-url {self['base-url']!r} is no URL such as https://HOST:PORT")
-        for name in _FILES:
-            if self[name]:
-                # A daemon's working directory is another one.
-                self[name] = os.path.abspath(self[name])
 
 
 def makeService(options: Options) -> IService:
@@ -105,8 +102,7 @@ def makeService(options: Options) -> IService:
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
-    audit_log = options["audit-log"]
-    audit = JSONLinesAudit(audit_log if audit_log == "-" else os.path.abspath(audit_log))
+    audit = JSONLinesAudit(options["audit-log"])
     return RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
 
 

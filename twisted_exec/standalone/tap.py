@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-
 from twisted.application.service import IService
 
 from twisted_exec.observe.clock import steady_timers
@@ -25,6 +23,7 @@ class Options(ProgramOptions):
     """Command line of the standalone program."""
 
     program = PROGRAM
+    paths = ("state-dir",)
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
@@ -36,10 +35,6 @@ class Options(ProgramOptions):
         ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
-
-    def postOptions(self) -> None:
-        """A daemon's working directory is another one."""
-        self["state-dir"] = os.path.abspath(self["state-dir"])
 
 
 def makeService(options: Options) -> IService:
