@@ -137,9 +137,6 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Take bytes, in any split."""
-        # Trimmed once per call; a bytearray does that without moving what remains.
-        del self._buffer[: self._start]
-        self._start = 0
         self._buffer += data
 
     def next_frame(self) -> Frame | None:
@@ -151,6 +148,7 @@ class FrameReader:
         """
         while not self._left:
             if len(self._buffer) - self._start < _HEAD.size:
+                self._trim()
                 return None
             first, second = _HEAD.unpack_from(self._buffer, self._start)
             if first >> 31:
@@ -167,10 +165,16 @@ class FrameReader:
     def _piece(self) -> Data | None:
         size = min(self._left, len(self._buffer) - self._start, PIECE_BYTES)
         if not size:
+            self._trim()
             return None
         data = self._take(size)
         self._left -= size
         return Data(self._stream_id, data, self._fin and not self._left)
+
+    def _trim(self) -> None:
+        # Once for each read, not for each frame; an idle connection keeps nothing.
+        del self._buffer[: self._start]
+        self._start = 0
 
     def _take(self, size: int) -> bytes:
         start, self._start = self._start, self._start + size
@@ -185,6 +189,7 @@ class FrameReader:
         if not least <= length <= most:
             raise RemoteProtocolError(f"a control frame of type {kind} is {length} bytes long")
         if len(self._buffer) - self._start - _HEAD.size < length:
+            self._trim()
             return None
         self._start += _HEAD.size
         frame = self._read(kind, flags, self._take(length))
