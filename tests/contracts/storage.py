@@ -35,9 +35,13 @@ class StorageContract:
     """Mix into a ``TestCase``; say how to make an empty, started store."""
 
     remembered = 20
+    remembered_bytes = 20_000
 
     def make_storage(self: Any) -> IStorage:
-        """An empty store, started, that remembers :attr:`remembered` changes and ends by itself."""
+        """
+        An empty store, started, that ends by itself; it remembers :attr:`remembered`
+        changes, of :attr:`remembered_bytes` in all.
+        """
         raise NotImplementedError
 
     async def test_create_then_get(self: Any) -> None:
@@ -161,6 +165,19 @@ class StorageContract:
         await self.forget_everything(storage)
         with self.assertRaises(Expired):
             await storage.list(MACHINES, version=1)
+
+    async def test_large_changes(self: Any) -> None:
+        """Large changes are forgotten sooner: whoever may change one object must not fill us."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        for turn in range(10):
+            stored = await storage.update(MACHINES, changed(stored, turn=turn, text="x" * 5000))
+        then = storage.version()
+        with self.assertRaises(Expired):
+            storage.watch(MACHINES, then - 5, lambda event: None)
+        events: list[Event] = []
+        storage.watch(MACHINES, then - 2, events.append)
+        self.assertEqual([event.obj["spec"]["turn"] for event in events], [8, 9])
 
     async def forget_everything(self: Any, storage: IStorage) -> None:
         """Make more changes than the store remembers."""

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.storage.sqlite` and its file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -26,10 +27,16 @@ class _Opens:
     """Opens stores that end with the test."""
 
     remembered = 20
+    remembered_bytes = 20_000
     path: str
 
     def open(self, path: str | None = None) -> SQLiteStorage:
-        storage = SQLiteStorage(path or self.path, reactor, remembered=self.remembered)  # type: ignore[arg-type]
+        storage = SQLiteStorage(
+            path or self.path,
+            reactor,  # type: ignore[arg-type]
+            remembered=self.remembered,
+            remembered_bytes=self.remembered_bytes,
+        )
         storage.startService()
         self.addCleanup(storage.stopService)  # type: ignore[attr-defined]
         return storage
@@ -87,6 +94,18 @@ class RestartTests(_Opens, TestCase):
         await after.stopService()
         rows = sqlite3.connect(self.path).execute("SELECT count(*) FROM log").fetchone()
         self.assertLess(rows[0], self.remembered + 600)
+
+    async def test_large_changes_leave_the_file(self) -> None:
+        """What is forgotten because it is large leaves the file as well."""
+        before = self.open()
+        stored = await before.create(MACHINES, machine("a"))
+        for turn in range(50):
+            stored = await before.update(MACHINES, changed(stored, turn=turn, text="x" * 9000))
+        await before.stopService()
+        with contextlib.closing(sqlite3.connect(self.path)) as database:
+            (kept,) = database.execute("SELECT count(*) FROM log").fetchone()
+        self.assertLess(kept, 10)
+        self.assertEqual(await self.open().get(MACHINES, "default", "a"), stored)
 
     async def test_stopping_keeps_what_waits(self) -> None:
         """Writes accepted before the stop are on the disk; later ones are refused."""

@@ -99,9 +99,8 @@ def touch(database: sqlite3.Connection) -> None:
     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def load(database: sqlite3.Connection, remembered: int) -> History:
-    """Everything a store's file holds, in memory."""
-    restored = History(remembered)
+def load(database: sqlite3.Connection, restored: History) -> History:
+    """Everything a store's file holds, in a history that is empty so far."""
     version = last_version(database)
     (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
     forgotten = version if oldest is None else oldest - 1
@@ -129,8 +128,3 @@ def last_version(database: sqlite3.Connection) -> int:
     """The resourceVersion of the latest change, 0 for none."""
     found = database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'log'").fetchone()
     return 0 if found is None else int(found[0])
-
-
-def text_of(obj: Object) -> str:
-    """An object as the file holds it."""
-    return json.dumps(obj, separators=(",", ":"))

@@ -11,6 +11,7 @@ what lets a paged list stay consistent while others write.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -23,6 +24,9 @@ from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IWatch, Listi
 
 REMEMBERED_CHANGES = 10_000
 """How many changes a store remembers, unless told otherwise."""
+
+REMEMBERED_BYTES = 64 << 20
+"""How large, as JSON, all of them may be."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -70,12 +74,19 @@ class History:
     Objects, changes and watchers.
 
     :param remembered: how many changes to remember.
+    :param remembered_bytes: of their objects, as JSON.
     """
 
-    def __init__(self, remembered: int = REMEMBERED_CHANGES) -> None:
+    def __init__(
+        self,
+        remembered: int = REMEMBERED_CHANGES,
+        remembered_bytes: int = REMEMBERED_BYTES,
+    ) -> None:
         self._objects: dict[str, dict[Key, Object]] = {}
         self._changes: deque[tuple[str, Event]] = deque()
-        self._remembered = remembered
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        self._remembered, self._remembered_bytes = remembered, remembered_bytes
         self._watches: dict[str, list[_Watch]] = {}
         self.version = 0
         """The latest change."""
@@ -91,8 +102,11 @@ class History:
     def remember(self, table: str, event: Event) -> None:
         """Add one change that happened before, in order; objects are those of :meth:`restore`."""
         self._changes.append((table, event))
-        while len(self._changes) > self._remembered:
+        self._sizes.append(len(text_of(event.obj)))
+        self._bytes += self._sizes[-1]
+        while len(self._changes) > self._remembered or self._bytes > self._remembered_bytes:
             self.forgotten = self._changes.popleft()[1].version
+            self._bytes -= self._sizes.popleft()
 
     def apply(self, table: str, event: Event) -> None:
         """A change has been made: show it to readers, tell watchers."""
@@ -177,6 +191,11 @@ class History:
             if changed == table:
                 found.append(event)
         return found
+
+
+def text_of(obj: Object) -> str:
+    """An object as JSON."""
+    return json.dumps(obj, separators=(",", ":"))
 
 
 def created(obj: Object, version: int) -> Event:

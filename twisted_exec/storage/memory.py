@@ -31,10 +31,15 @@ class MemoryStorage(Service):
     Objects in memory only.
 
     :param remembered: how many changes watches and older lists can go back.
+    :param remembered_bytes: how large these may be together.
     """
 
-    def __init__(self, remembered: int = history.REMEMBERED_CHANGES) -> None:
-        self._history = History(remembered)
+    def __init__(
+        self,
+        remembered: int = history.REMEMBERED_CHANGES,
+        remembered_bytes: int = history.REMEMBERED_BYTES,
+    ) -> None:
+        self._history = History(remembered, remembered_bytes)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""

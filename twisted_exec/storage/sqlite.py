@@ -34,7 +34,6 @@ from twisted_exec.storage.database import (
     last_version,
     load,
     open_database,
-    text_of,
     touch,
 )
 from twisted_exec.storage.errors import StorageError
@@ -52,7 +51,6 @@ from twisted_exec.storage.interfaces import (
 
 _BATCH_WRITES = 512
 _WAITING_WRITES = 10_000
-_COMPACTION_SLACK = 256
 _PROBE = "PROBE"
 _NOTHING = Resource("", "", "", "")
 
@@ -79,6 +77,7 @@ class SQLiteStorage(Service):
     :param path: of the file; made (mode 0600) when there is none.  SQLite puts
         ``-wal`` beside it.
     :param remembered: how many changes watches and older lists can go back.
+    :param remembered_bytes: how large these may be together.
     """
 
     def __init__(
@@ -87,11 +86,12 @@ class SQLiteStorage(Service):
         reactor: IReactorFromThreads,
         *,
         remembered: int = history.REMEMBERED_CHANGES,
+        remembered_bytes: int = history.REMEMBERED_BYTES,
     ) -> None:
         self._path = path
         self._reactor = reactor
-        self._remembered = remembered
-        self._history = History(remembered)
+        self._remembered = remembered, remembered_bytes
+        self._history = History(*self._remembered)
         self._waiting: queue.Queue[_Write | None] = queue.Queue()
         self._writer: _Writer | None = None
         self._stopped: Deferred[None] = Deferred()
@@ -104,13 +104,13 @@ class SQLiteStorage(Service):
         """
         database = open_database(self._path)
         try:
-            self._history = load(database, self._remembered)
+            self._history = load(database, History(*self._remembered))
         except (sqlite3.Error, ValueError, KeyError) as error:
             database.close()
             raise StorageError(f"{self._path} is damaged: {error}") from None
         self._stopped = Deferred()
         self._waiting = queue.Queue()
-        self._writer = _Writer(database, self._waiting, self._remembered, self._tell)
+        self._writer = _Writer(database, self._waiting, self._forgotten, self._tell)
         threading.Thread(target=self._write, name="storage writer", daemon=True).start()
         super().startService()
 
@@ -163,6 +163,10 @@ class SQLiteStorage(Service):
         """See :meth:`IStorage.probe`: commits something that says nothing."""
         write = _Write(_PROBE, _NOTHING, {})
         return self._enqueue(write).addCallback(_nothing)
+
+    def _forgotten(self) -> int:
+        """In the writer thread: up to which change nobody can go back."""
+        return self._history.forgotten
 
     def _enqueue(self, write: _Write) -> Deferred[Object]:
         if self._writer is None:
@@ -217,13 +221,14 @@ class _Writer:
         self,
         database: sqlite3.Connection,
         waiting: queue.Queue[_Write | None],
-        remembered: int,
+        forgotten: Callable[[], int],
         tell: Callable[[Sequence[_Write]], None],
     ) -> None:
         self._database = database
         self._waiting = waiting
-        self._remembered = remembered
+        self._forgotten = forgotten
         self._tell = tell
+        self._compacted = forgotten()
         self._problem = ""
 
     def run(self) -> None:
@@ -256,8 +261,7 @@ class _Writer:
             version = last_version(self._database)
             for write in writes:
                 version = self._attempt(write, version)
-            if version % _COMPACTION_SLACK < len(writes):
-                self._compact(version)
+            self._compact()
             self._database.execute("COMMIT")
         except sqlite3.Error as error:
             self._tell_log(str(error))
@@ -298,7 +302,7 @@ class _Writer:
         write.version = version + 1
         table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)
         where = (table, namespace, name)
-        body = text_of(history.versioned(write.obj, write.version))
+        body = history.text_of(history.versioned(write.obj, write.version))
         if write.change == DELETED:
             body = self._last_state(where, write.version)
         self._database.execute(
@@ -332,7 +336,11 @@ class _Writer:
         (body,) = self._database.execute(
             "SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
         ).fetchone()
-        return text_of(history.versioned(json.loads(body), version))
+        return history.text_of(history.versioned(json.loads(body), version))
 
-    def _compact(self, version: int) -> None:
-        self._database.execute("DELETE FROM log WHERE version <= ?", (version - self._remembered,))
+    def _compact(self) -> None:
+        """What memory has forgotten need not be kept."""
+        forgotten = self._forgotten()
+        if forgotten > self._compacted:
+            self._database.execute("DELETE FROM log WHERE version <= ?", (forgotten,))
+            self._compacted = forgotten
