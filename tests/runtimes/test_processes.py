@@ -4,15 +4,22 @@ Tests for :mod:`twisted_exec.runtimes.processes`, with real processes.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from twisted_exec.runtimes.processes import (
     Family,
     Leader,
     Process,
+    ProcessTable,
     RunRecords,
     _signal,
     leader,
@@ -21,6 +28,22 @@ from twisted_exec.runtimes.processes import (
 from twisted_exec.runtimes.service import MARK
 
 from .support import RuntimeCase
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """A time at which no file can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def process_of(pid: int) -> Process:
+    """A process that nobody has looked at."""
+    return Process(pid=pid, start=0, session=0, parent=0, terminal=0)
 
 
 class FamilyCase(RuntimeCase):
@@ -143,6 +166,26 @@ class ReadTests(FamilyCase):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         self.assertIsNone(read_process(process.pid))
         process.wait()
+
+    def test_no_descriptor_left(self) -> None:
+        """
+        Who cannot be looked at for want of a descriptor is not taken for dead:
+        the look is repeated, and told to the log once.
+        """
+        clock = Clock()
+        table = ProcessTable(clock, MARK)
+        with capturedLogs() as events:
+            looking = table.look()
+            with no_descriptors():
+                clock.pump([1.0] * 3)
+                with self.assertRaises(OSError):
+                    read_process(os.getpid())
+                self.assertFalse(_signal(process_of(os.getpid()), signal.SIGKILL))
+            self.assertNoResult(looking)
+            clock.advance(1)
+            self.assertIn(os.getpid(), self.successResultOf(looking))
+        told = [formatEvent(event) for event in events]
+        self.assertEqual(told, ["cannot look at processes: Too many open files"])
 
     def test_nobody(self) -> None:
         """No process, no leader."""

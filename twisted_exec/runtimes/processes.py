@@ -14,6 +14,7 @@ All of it is read from ``/proc``: see proc(5), proc_pid_stat(5).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -29,6 +30,10 @@ from twisted.python.failure import Failure
 # What is asked of a family, and for how long it may take; the last cannot be refused.
 _STEPS = ((signal.SIGHUP, 0.5), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
 _LOOK_SECONDS = 0.02
+_LOOK_AGAIN_SECONDS = 0.5
+
+# What says nothing about the process that one wanted to look at.
+_WANT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _log = Logger()
 
@@ -59,12 +64,18 @@ class Leader:
 
 
 def read_process(pid: int) -> Process | None:
-    """The process, or ``None`` when there is none, or only its remains (a zombie)."""
+    """
+    The process, or ``None`` when there is none, or only its remains (a zombie).
+
+    :raises OSError: it cannot be looked at for want of descriptors or memory.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The command's name may hold spaces and parentheses; fields count after the last.
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    except OSError as error:
+        if error.errno in _WANT:
+            raise
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
@@ -101,6 +112,7 @@ class ProcessTable:
         self._prefix = variable.encode() + b"="
         self._marks: dict[tuple[int, int], str] = {}
         self._asking: list[Deferred[dict[int, tuple[Process, str]]]] = []
+        self._problem = ""
 
     def look(self) -> Deferred[dict[int, tuple[Process, str]]]:
         """Fires soon, with every process and its mark (or nothing) at that time, by id."""
@@ -134,10 +146,22 @@ class ProcessTable:
         return found
 
     def _answer(self) -> None:
+        try:
+            found = self.look_now()
+        except OSError as error:
+            self._look_again(error.strerror or str(error))
+            return
+        self._problem = ""
         asking, self._asking = self._asking, []
-        found = self.look_now()
         for one in asking:
             one.callback(found)
+
+    def _look_again(self, problem: str) -> None:
+        """Who asks wants to end processes: better late than believing that there are none."""
+        if problem != self._problem:
+            self._problem = problem
+            _log.error("cannot look at processes: {problem}", problem=problem)
+        self.clock.callLater(_LOOK_AGAIN_SECONDS, self._answer)
 
     def _read_mark(self, pid: int) -> str | None:
         """``None`` when there is no environment: in the kernel, or in the middle of an exec."""
@@ -201,8 +225,7 @@ class Family:
             told: set[Process] = set()
             while members:
                 for member in members:
-                    if member not in told:
-                        _signal(member, number)
+                    if member not in told and _signal(member, number):
                         told.add(member)
                 if self._table.clock.seconds() >= deadline:
                     break
@@ -226,12 +249,16 @@ class Family:
         ]
 
 
-def _signal(process: Process, number: int) -> None:
-    """Signal exactly this process, not one that was given its id meanwhile."""
+def _signal(process: Process, number: int) -> bool:
+    """
+    Signal exactly this process, not one that was given its id meanwhile.
+
+    :return: whether that needs no repetition.
+    """
     try:
         descriptor = os.pidfd_open(process.pid)
-    except OSError:
-        return
+    except OSError as error:
+        return error.errno not in _WANT
     try:
         found = read_process(process.pid)
         if found is not None and found.start == process.start:
@@ -243,8 +270,11 @@ def _signal(process: Process, number: int) -> None:
         pass
     except PermissionError:
         _log.warn("process {pid} of a machine may not be signalled", pid=process.pid)
+    except OSError:
+        return False
     finally:
         os.close(descriptor)
+    return True
 
 
 class RunRecords:
