@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
-from twisted_exec.apiserver.connect import forwarded_headers, usable_addresses
+from twisted_exec.apiserver.connect import forwarded_headers, no_address, usable_addresses
 from twisted_exec.auth.interfaces import User
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
@@ -244,6 +244,7 @@ class AddressTests(ChainTestCase):
             ("ExternalIP", "127.0.0.1"),
             ("InternalIP", "127.0.0.2"),
             ("Hostname", "bad name"),
+            ("Hostname", "2130706433"),
             port=port,
         )
         await self.make_machine()
@@ -373,6 +374,16 @@ class PieceTests(SynchronousTestCase):
         types = ("InternalIP", "Hostname", "ExternalIP")
         self.assertEqual(usable_addresses(pool, types), ["1", "2", "3"])
         self.assertEqual(usable_addresses({}, types), [])
+
+    def test_many_addresses(self) -> None:
+        """A pool that reports thousands has the best few tried, and told."""
+        addresses = [{"type": "InternalIP", "address": f"10.0.{n}.1"} for n in range(5000)]
+        pool = {"metadata": {"name": "p"}, "status": {"addresses": addresses}}
+        found = usable_addresses(pool, ["InternalIP"])
+        self.assertEqual((len(found), found[0]), (16, "10.0.0.1"))
+        told = no_address(pool, ["Hostname"]).message
+        self.assertIn("InternalIP=10.0.15.1 and 4984 more", told)
+        self.assertLess(len(told), 600)
 
     def test_headers(self) -> None:
         """Identity as UTF-8; what would break a header is refused."""

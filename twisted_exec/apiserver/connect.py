@@ -43,6 +43,8 @@ from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 
 _LARGEST_PORT = 65535
+_MOST_ADDRESSES = 16
+"""Of a pool, whose poollet reports as many as it likes: each may take its time."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def console_target(path: bytes) -> Target:
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
-    """A pool's addresses of the preferred types, best first, each once."""
+    """A pool's addresses of the preferred types, best first, each once, at most 16."""
     known = pool.get("status", {}).get("addresses", [])
     found = [
         item["address"]
@@ -184,13 +186,16 @@ def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
         for item in known
         if item["type"] == wanted and item["address"]
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
 def no_address(pool: Object, types: Sequence[str]) -> ServiceUnavailable:
     """No address of a pool can be used."""
     known = pool.get("status", {}).get("addresses", [])
-    told = ", ".join(f"{item['type']}={item['address']}" for item in known) or "none"
+    shown = known[:_MOST_ADDRESSES]
+    told = ", ".join(f"{item['type']}={item['address']}" for item in shown) or "none"
+    if len(known) > len(shown):
+        told += f" and {len(known) - len(shown)} more"
     return ServiceUnavailable(
         f'machine pool "{pool["metadata"]["name"]}" has no usable address of the preferred types '
         f"{', '.join(types)}; known addresses: {told}"

@@ -272,7 +272,10 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     """What the certificate must name, and the SNI to send (none for an address)."""
     name = server_name(hostname)
     if isinstance(name, str):
-        return DNS_ID(name), name.encode("ascii")
+        try:
+            return DNS_ID(name), name.encode("ascii")
+        except ValueError:  # a number alone: no certificate could name it
+            raise TLSConfigError(f"{hostname!r} is no DNS name or IP address") from None
     return IPAddress_ID(str(name)), b""
 
 
