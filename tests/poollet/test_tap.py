@@ -88,6 +88,7 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(list(told.pool_proxy_suffices), ["one", "two"])
         self.assertEqual(list(told.trusted_uids), [0, 1234])
         self.assertEqual((told.runtime_ca, told.drain_seconds), ("/runtime", 0.5))
+        self.assertTrue(told.runtime.startswith("unix:///"), told.runtime)
 
     def test_service(self) -> None:
         """Nothing is opened by making the service: the certificates need not even exist."""

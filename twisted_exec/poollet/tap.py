@@ -207,5 +207,6 @@ def settings(options: Options) -> Settings:
         pool_proxy_suffices=options["pool-proxy-suffices"],
         runtime_ca=options["runtime-ca-file"],
         trusted_uids=options["runtime-uid"],
+        runtime=options["machine-runtime-endpoint"],
         drain_seconds=options["drain-seconds"],
     )
