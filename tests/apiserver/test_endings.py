@@ -9,33 +9,35 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.test.requesthelper import DummyChannel
 
-from tests.streaming.test_sessions import Records
-from twisted_exec.api.status import ServiceUnavailable, Unauthorized
-from twisted_exec.apiserver.endings import RECHECK_SECONDS, Revocation
-from twisted_exec.apiserver.filters import APIRequest
+from tests.apiserver.support import AuditList
+from tests.auth.support import FakeRequest
+from twisted_exec.api.status import Forbidden, ServiceUnavailable, Unauthorized
+from twisted_exec.apiserver.endings import RECHECK_SECONDS, SOON_SECONDS, Revocation
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
 from twisted_exec.streaming.sessions import Sessions
 
-JANE = User("jane")
-
 
 class Gate:
-    """Lets everyone pass, unless there is a problem."""
+    """Knows users by token, and lets in whom the test lets in."""
 
     def __init__(self) -> None:
-        self.problem: Exception | None = None
+        self.users = {"t-ann": "ann", "t-bob": "bob"}
+        self.problems: dict[str, Exception] = {}
+        self.asked: list[str] = []
 
-    async def authenticate(self, request: object) -> User:
-        if self.problem is not None:
-            raise self.problem
-        return JANE
+    async def authenticate(self, request: Any) -> User:
+        (token,) = request.requestHeaders.getRawHeaders("authorization")
+        if token not in self.users:
+            raise Unauthorized("the token is not known")
+        return User(self.users[token])
 
     async def authorize(self, attributes: Attributes) -> None:
-        """They may."""
+        self.asked.append(attributes.user.name)
+        if attributes.user.name in self.problems:
+            raise self.problems[attributes.user.name]
 
 
 class RevocationTests(SynchronousTestCase):
@@ -43,36 +45,84 @@ class RevocationTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.gate: Any = Gate()
-        self.sessions = Sessions(Trail(Records(), "apiserver", self.clock))
-        self.revocation = Revocation(self.gate, self.sessions, self.clock)
+        self.gate = Gate()
+        self.sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
+        self.endings: dict[str, Ending] = {}
+        gate: Any = self.gate
+        self.revocation = Revocation(gate, self.sessions, self.clock)
         self.revocation.startService()
         self.addCleanup(self.revocation.stopService)
-        self.endings: list[Ending] = []
-        for name in ("a", "b"):
-            self.sessions.open(Subject(name)).carry(self.endings.append, lambda: None)
-            request = APIRequest(DummyChannel())  # type: ignore[arg-type]
-            self.revocation.opened(request, name, Attributes(JANE, "create"))
+        for name in ("ann", "bob"):
+            self.open(name)
 
-    def test_withdrawn(self) -> None:
-        """A credential that is no more ends the session at the next look."""
-        self.gate.problem = Unauthorized("expired")
+    def open(self, name: str) -> None:
+        def end(ending: Ending) -> None:
+            self.endings[name] = ending
+
+        request: Any = FakeRequest({"Authorization": [f"t-{name}"], "X-Remote-User": ["x"]}, None)
+        self.revocation.opened(request, f"s-{name}", Attributes(User(name), "create"))
+        self.sessions.open(Subject(f"s-{name}", user=name)).carry(end, lambda: None)
+
+    def test_within_half_a_minute(self) -> None:
+        """A permission that is no more ends its session in less than 30 seconds, by itself."""
+        self.assertLess(RECHECK_SECONDS, 30)
+        self.gate.problems["ann"] = Forbidden("ann may not")
         self.clock.advance(RECHECK_SECONDS)
-        self.assertEqual(self.endings, [Ending(REVOKED, "expired")] * 2)
+        self.assertEqual(self.endings, {"ann": Ending(REVOKED, "ann may not")})
+
+    def test_at_once(self) -> None:
+        """After a change of the rules nobody waits for that; a burst of them is one look."""
+        self.gate.problems["ann"] = Forbidden("ann may not")
+        for _ in range(10):
+            self.revocation.soon()
+        self.clock.advance(SOON_SECONDS)
+        self.assertEqual(self.endings, {"ann": Ending(REVOKED, "ann may not")})
+        self.assertEqual(self.gate.asked, ["ann", "bob"])
+
+    def test_token(self) -> None:
+        """A token that is no more, or another's now, ends its session."""
+        del self.gate.users["t-ann"]
+        self.gate.users["t-bob"] = "eve"
+        self.clock.advance(RECHECK_SECONDS)
+        self.assertEqual(
+            self.endings,
+            {
+                "ann": Ending(REVOKED, "the token is not known"),
+                "bob": Ending(REVOKED, "the credential is now another user's"),
+            },
+        )
 
     def test_cannot_be_found_out(self) -> None:
         """Then nobody loses a session; the log has one line for as long as it lasts."""
-        self.gate.problem = ServiceUnavailable("away")
+        self.gate.problems["ann"] = ServiceUnavailable("away")
         with capturedLogs() as events:
             self.clock.pump([RECHECK_SECONDS] * 3)
         self.assertEqual(
             [formatEvent(event) for event in events], ["sessions cannot be rechecked: away"]
         )
-        self.assertEqual(self.endings, [])
+        self.assertEqual(self.endings, {})
+        self.assertEqual(self.gate.asked, ["ann", "bob"] * 3)
 
     def test_bug(self) -> None:
         """What goes wrong is logged; the next look is taken nevertheless."""
-        self.gate.problem = LookupError("ours")
+        self.gate.problems["ann"] = LookupError("ours")
         self.clock.advance(RECHECK_SECONDS)
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
-        self.test_withdrawn()
+        self.test_within_half_a_minute()
+
+    def test_over(self) -> None:
+        """Of sessions that are over nothing is kept."""
+        self.sessions.end(lambda subject: subject.user == "ann", Ending("Completed"))
+        for session in list(self.sessions._live):
+            session.over("left")
+        self.clock.advance(RECHECK_SECONDS)
+        self.assertEqual((self.gate.asked, self.revocation._rights), ([], {}))
+
+    def test_stopped(self) -> None:
+        """After the stop nothing is asked."""
+        self.revocation.soon()
+        self.revocation.stopService()
+        self.clock.advance(RECHECK_SECONDS)
+        self.revocation.soon()
+        self.assertEqual((self.gate.asked, self.clock.getDelayedCalls()), ([], []))
+        self.revocation.startService()  # the clean-up stops it again
