@@ -174,6 +174,15 @@ class StartTests(QemuCase):
             await self.line(run)
         self.assertIn("Cannot allocate memory", caught.exception.message)
 
+    async def test_bad_firmware(self) -> None:
+        """So it is when it goes by its short name, behind a warning."""
+        firmware = os.path.join(self.directory, "bad.rom")
+        with open(firmware, "wb") as file:
+            file.write(b"not a ROM")
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(firmware=firmware)))
+        self.assertIn(f"could not load PC BIOS '{firmware}'", caught.exception.message)
+
     def test_missing(self) -> None:
         """What is missing is named with its Debian package."""
         driver = self.driver(program="qemu-system-none", firmware="/nonexistent.rom")

@@ -17,6 +17,7 @@ and ends, when the runtime is killed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,7 @@ _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
 _MAX_COMPLAINT_BYTES = 4096
+_COMPLAINT = re.compile(r"qemu[^:\s]*: (?!warning: )")
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class QemuRun:
 
     def _complaint(self) -> str:
         """What QEMU said of its end, for a message; empty when it said nothing."""
-        said = self._process.complaint(PROGRAM) if self._process is not None else ""
+        said = self._process.complaint() if self._process is not None else ""
         return f": {said}" if said else ""
 
     def _told(self, event: str, data: dict[str, Any]) -> None:
@@ -339,10 +341,10 @@ class _Process(ProcessProtocol):
     def childDataReceived(self, child_fd: int, data: bytes) -> None:
         self._printed.append(data[-_MAX_COMPLAINT_BYTES:])
 
-    def complaint(self, program: str) -> str:
+    def complaint(self) -> str:
         """Its last complaint (not mere warnings), or the signal that ended it."""
         text = b"".join(self._printed)[-_MAX_COMPLAINT_BYTES:].decode("utf-8", "replace")
-        said = [line for line in text.splitlines() if line.startswith(f"{program}: ")]
+        said = [line for line in text.splitlines() if _COMPLAINT.match(line)]
         if said:
             return "".join(char for char in said[-1] if char.isprintable())
         return f"signal {self._signal}" if self._signal else ""
