@@ -78,6 +78,7 @@ class KeeperTests(SynchronousTestCase):
         self.clock = Clock()
         self.driver = MemoryDriver()
         self.states: list[int] = []
+        self.reasons: list[tuple[str, str]] = []
         self.events: list[tuple[str, str, str]] = []
         facts = MachineFacts(
             id="m",
@@ -88,7 +89,11 @@ class KeeperTests(SynchronousTestCase):
             started=lambda _: None,
             event=lambda *told: self.events.append(told),
         )
-        self.keeper = Keeper(self.driver, facts, self.clock, self.states.append)
+        self.keeper = Keeper(self.driver, facts, self.clock, self.changed)
+
+    def changed(self, state: int, reason: str, message: str) -> None:
+        self.states.append(state)
+        self.reasons.append((reason, message))
 
     @property
     def run_(self) -> MemoryRun:
@@ -104,7 +109,7 @@ class KeeperTests(SynchronousTestCase):
         self.keeper.power_on()
         self.keeper.power_on()
         self.assertEqual(len(self.driver.runs), 1)
-        self.assertEqual(self.states, [pb.MACHINE_RUNNING])
+        self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_RUNNING])
         self.run_.says(b"hello")
         self.assertEqual(self.attach().since(), b"hello")
 
@@ -152,7 +157,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(viewer.ending.exit_code, 7)
         self.clock.advance(0.1)
         self.assertEqual([one.line is not None for one in self.driver.runs], [True, True])
-        self.assertEqual(set(self.states), {pb.MACHINE_RUNNING})
+        self.assertEqual(set(self.states[1:]), {pb.MACHINE_RUNNING})
 
     def test_attach_while_it_rests(self) -> None:
         """Who comes between two lines reads the old output and waits for the new line."""
@@ -190,6 +195,18 @@ class KeeperTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertFalse(self.run_.closed)
 
+    def test_state_while_it_rests(self) -> None:
+        """Only a machine that keeps ending early is not running while it rests; it says why."""
+        self.keeper.power_on()
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.clock.advance(0.1)
+        self.run_.close(ProcessTerminated(exitCode=2))
+        self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
+        self.assertEqual(self.reasons[-1], ("Ended", "the process ended with exit code 2"))
+        self.clock.advance(0.2)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+        self.assertEqual(self.reasons[-1], ("", ""))
+
     def test_off_while_it_rests(self) -> None:
         """Switching off ends the rest, and leaves no timer."""
         self.keeper.power_on()
@@ -213,8 +230,9 @@ class KeeperTests(SynchronousTestCase):
         """It stays pending, says why once for each attempt, and is tried again."""
         self.driver.refuses = True
         self.keeper.power_on()
-        self.assertEqual(self.states, [pb.MACHINE_PENDING])
-        self.assertEqual(self.events[0], ("Warning", "StartFailed", "no QEMU here"))
+        self.assertEqual(set(self.states), {pb.MACHINE_PENDING})
+        self.assertEqual(self.reasons[-1], ("StartFailed", "no QEMU here"))
+        self.assertEqual(self.events, [("Warning", "StartFailed", "no QEMU here")])
         self.driver.refuses = False
         self.clock.advance(0.1)
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
@@ -225,7 +243,7 @@ class KeeperTests(SynchronousTestCase):
         self.keeper.power_on()
         self.successResultOf(self.keeper.power_off(OFF))
         self.assertEqual(self.events, [])
-        self.assertEqual(self.states, [pb.MACHINE_STOPPED])
+        self.assertEqual(self.states, [pb.MACHINE_PENDING, pb.MACHINE_STOPPED])
 
     def test_guest_powers_off(self) -> None:
         """A machine that switched itself off stays off until it is switched on."""
@@ -236,6 +254,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(viewer.ending.reason, POWERED_OFF)
         self.clock.advance(100)
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.reasons[-1], ("PoweredOff", "powered itself off"))
         self.assertEqual(len(self.driver.runs), 1)
         self.keeper.power_on()
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)

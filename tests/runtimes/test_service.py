@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.service`, with real ptys.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from typing import Any
@@ -15,7 +16,13 @@ from twisted.internet.protocol import ProcessProtocol
 
 from tests.console.doubles import MemoryStream
 from tests.contracts.machine_runtime import MachineRuntimeContract, machine
-from twisted_exec.api.status import Conflict, NotFound, NotImplementedByBackend, TooManyRequests
+from twisted_exec.api.status import (
+    Conflict,
+    NotFound,
+    NotImplementedByBackend,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache
@@ -67,6 +74,62 @@ class MachineCase(RuntimeCase):
     def attach(self, runtime: MachineRuntime, id: str) -> MemoryStream:
         _, viewer = runtime.attach(Grant(id))
         return MemoryStream(viewer)
+
+
+class TroubleTests(MachineCase):
+    """What the host does not give."""
+
+    async def test_no_place(self) -> None:
+        """A machine for which there is no room on the disk is refused, and is not half there."""
+        runtime = await self.make_runtime()
+        shutil.rmtree(runtime.directory)
+        wanted = pb.CreateMachineRequest(machine=machine("x", "shell"))
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await runtime.create_machine(wanted)
+        self.assertIn("No such file or directory", caught.exception.message)
+        listed = await runtime.list_machines(pb.ListMachinesRequest())
+        self.assertEqual(list(listed.machines), [])
+        os.mkdir(runtime.directory, 0o700)
+        await runtime.create_machine(wanted)
+
+    async def test_no_record(self) -> None:
+        """
+        A machine that a later runtime would not find is not started; it says why,
+        and is tried again.
+        """
+        runtime = await self.make_runtime()
+        runs = os.path.join(self.directory, "state", "runs")
+        os.rmdir(runs)
+        answer = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        id = answer.machine.metadata.id
+        record = runtime._machines.get(id)
+        await self.until(lambda: record.conditions)
+        (condition,) = record.to_machine().status.machine_conditions
+        self.assertEqual((condition.type, condition.status), ("Ready", "False"))
+        self.assertEqual(condition.reason, "StartFailed")
+        self.assertEqual(
+            condition.message,
+            "the runtime's state directory cannot be written: No such file or directory",
+        )
+        self.assertEqual(record.state, pb.MACHINE_PENDING)
+        os.mkdir(runs)
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        self.assertEqual(len(self.alive()), 1)
+        self.assertEqual(list(record.to_machine().status.machine_conditions), [])
+
+    async def test_record_stays(self) -> None:
+        """A record that cannot be removed, of processes that are no more, keeps nothing from going off."""
+        runtime, id = await self.start()
+        record = os.path.join(self.directory, "state", "runs", id)
+        os.unlink(record)
+        os.mkdir(record)
+        change = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        await runtime.update_machine_power(change)
+        await self.until_state(runtime, id, pb.MACHINE_STOPPED)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.alive(), [])
 
 
 class ConsoleTests(MachineCase):

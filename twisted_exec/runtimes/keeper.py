@@ -34,7 +34,8 @@ class Keeper:
     """
     Keeps one machine as it is wanted.
 
-    :param state_changed: called with each new ``pb.MachineState``.
+    :param state_changed: called with each new ``pb.MachineState``, and the reason (one word) and
+        the message when the machine does not run although it was switched on; else they are empty.
     """
 
     _log = Logger()
@@ -44,7 +45,7 @@ class Keeper:
         driver: IMachineDriver,
         facts: MachineFacts,
         clock: IReactorTime,
-        state_changed: Callable[[int], None],
+        state_changed: Callable[[int, str, str], None],
         *,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -66,6 +67,7 @@ class Keeper:
         self._wanted = True
         if self._keeping is None:
             self._delay_seconds = 0.0
+            self._state_changed(pb.MACHINE_PENDING, "", "")
             keeping = Deferred.fromCoroutine(self._keep())
             keeping.addErrback(self._failed)
             self._keeping = None if keeping.called else keeping
@@ -93,10 +95,10 @@ class Keeper:
         run, session = self._prepare()
         while session.ending is None:
             began = self._clock.seconds()
-            await session.open().addCallbacks(self._started, self._not_started)
+            started = await session.open().addCallbacks(self._started, self._not_started)
             ending = await session.when_over()
             self._plan_delay(self._clock.seconds() - began)
-            self._note_end(ending)
+            why = self._note_end(ending) if started else ("", "")
             ended = run
             if self._wanted:
                 # Whoever attaches from here on waits for the next line.
@@ -105,7 +107,7 @@ class Keeper:
             if session.ending is None:
                 await self._wait()
         self.session = self._keeping = None
-        self._state_changed(pb.MACHINE_STOPPED)
+        self._state_changed(pb.MACHINE_STOPPED, *why)
         if self._wanted:  # it was switched on again while it was going off
             self.power_on()
 
@@ -117,26 +119,35 @@ class Keeper:
         )
         return run, self.session
 
-    def _started(self, _: object) -> None:
-        self._state_changed(pb.MACHINE_RUNNING)
+    def _started(self, _: object) -> bool:
+        self._state_changed(pb.MACHINE_RUNNING, "", "")
         self._facts.event("Normal", "Started", f"machine {self._facts.label} is running")
+        return True
 
-    def _not_started(self, failure: Failure) -> None:
-        if not self._wanted:
-            return  # switched off while it was starting
-        self._state_changed(pb.MACHINE_PENDING)
-        error = failure.value
-        why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
-        self._facts.event("Warning", "StartFailed", why)
-        self._log.warn("machine {label} cannot be started: {why}", label=self._facts.label, why=why)
+    def _not_started(self, failure: Failure) -> bool:
+        if self._wanted:  # else it was switched off while it was starting
+            error = failure.value
+            why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
+            self._state_changed(pb.MACHINE_PENDING, "StartFailed", why)
+            self._facts.event("Warning", "StartFailed", why)
+        return False
 
-    def _note_end(self, ending: Ending) -> None:
-        """A machine that powered itself off stays off; any other end was not wanted."""
+    def _note_end(self, ending: Ending) -> tuple[str, str]:
+        """
+        A machine that powered itself off stays off; any other end was not wanted.
+
+        :return: reason and message of why it is off although it was switched on.
+        """
         if not self._wanted:
-            return
+            return "", ""
         self._facts.event("Normal", "Ended", ending.message)
         if ending.reason == POWERED_OFF:
             self._wanted = False
+            return ending.reason, ending.message
+        if self._delay_seconds > _FIRST_DELAY_SECONDS:
+            # It keeps ending early, and rests longer than it runs.
+            self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
+        return "", ""
 
     def _plan_delay(self, ran_seconds: float) -> None:
         """Before the next start: the first time little, then twice the last time."""

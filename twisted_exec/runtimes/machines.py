@@ -31,6 +31,28 @@ class Record:
     spec: pb.MachineSpec
     state: int = pb.MACHINE_PENDING
     dialect: Dialect = IRONCORE
+    conditions: list[pb.MachineCondition] = field(default_factory=list)
+
+    def set_state(
+        self, state: int, reason: str = "", message: str = "", now_nanoseconds: int = 0
+    ) -> None:
+        """
+        What is from now on.
+
+        :param reason: in one word, why it does not run although it was switched on; or empty.
+        """
+        self.state = state
+        self.conditions = []
+        if reason:
+            self.conditions.append(
+                pb.MachineCondition(
+                    type="Ready",
+                    status="False",
+                    reason=reason,
+                    message=message,
+                    last_transition_time=now_nanoseconds,
+                )
+            )
 
     @property
     def id(self) -> str:
@@ -68,7 +90,7 @@ class Record:
         status = pb.MachineStatus(
             observed_generation=self.metadata.generation,
             state=self.state,  # type: ignore[arg-type]
-            machine_conditions=[],
+            machine_conditions=self.conditions,
         )
         return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
 

@@ -22,11 +22,17 @@ from typing import Any, ParamSpec, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 from zope.interface import implementer
 
 import twisted_exec
-from twisted_exec.api.status import BadRequest, Conflict, NotFound, NotImplementedByBackend
+from twisted_exec.api.status import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    NotImplementedByBackend,
+    ServiceUnavailable,
+)
 from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -337,7 +343,13 @@ class MachineRuntime(Service):
 
     def _keep(self, record: Record) -> None:
         directory = os.path.join(self.directory, record.id)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        try:
+            os.mkdir(directory, mode=0o700)
+        except OSError as error:
+            self._machines.remove(record.id)
+            raise ServiceUnavailable(
+                f"there is no place for the machine's sockets: {error.strerror}"
+            ) from None
         facts = MachineFacts(
             id=record.id,
             label=record.label,
@@ -352,21 +364,21 @@ class MachineRuntime(Service):
             driver,
             facts,
             self._reactor,
-            lambda state: self._state_changed(record, state),
+            lambda *told: self._state_changed(record, *told),
             limits=self._limits,
         )
         self._keepers[record.id] = keeper
         if record.spec.power == pb.POWER_ON:
             keeper.power_on()
         else:
-            record.state = pb.MACHINE_STOPPED
+            record.set_state(pb.MACHINE_STOPPED)
 
     def _delete(self, record: Record) -> None:
         self._cache.forget_machine(record.id)
         stopping = self._keepers[record.id].power_off(
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
-        record.state = pb.MACHINE_TERMINATING
+        record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:
             self._event(record, "Normal", "Deleted", f"machine {record.label} is deleted")
@@ -381,18 +393,29 @@ class MachineRuntime(Service):
         self._machines.remove(record.id)
         self._keepers.pop(record.id, None)
 
-    def _state_changed(self, record: Record, state: int) -> None:
+    def _state_changed(self, record: Record, state: int, reason: str, message: str) -> None:
         if record.id not in self._deleting:
-            record.state = state
+            record.set_state(state, reason, message, self._now_nanoseconds())
         if state == pb.MACHINE_STOPPED:
-            self._record(record.id, [])
+            try:
+                self._record(record.id, [])
+            except ServiceUnavailable as problem:
+                # It names processes that are no more, which a later start finds out.
+                self._log.warn("{label}: {why}", label=record.label, why=problem.message)
 
     def _record(self, machine_id: str, leaders: Sequence[Leader]) -> None:
-        if self._records is not None:
+        if self._records is None:
+            return
+        try:
             self._records.write(machine_id, leaders)
+        except OSError as error:
+            raise ServiceUnavailable(
+                f"the runtime's state directory cannot be written: {error.strerror}"
+            ) from None
 
     def _event(self, record: Record, type: str, reason: str, message: str) -> None:
-        self._log.info("{label}: {message}", label=record.label, message=message)
+        level = LogLevel.warn if type == "Warning" else LogLevel.info
+        self._log.emit(level, "{label}: {message}", label=record.label, message=message)
         self._machines.add_event(record, type, reason, message, self._now_nanoseconds())
 
 
