@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.poollet.service`: consoles through a whole poollet.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -264,6 +265,49 @@ class RefusalTests(PoolletCase):
         self.runtime.refusals["create_machine"] = ServiceUnavailable("later")
         self.assertIn("is not running yet", await self.refused(503))
 
+    def while_asked(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Let something happen, and the poollet see it, while the runtime makes the URL."""
+        answer = self.runtime.exec
+
+        async def late(request: Any, facts: Any) -> Any:
+            url = await answer(request, **facts)
+            await change()
+            return url
+
+        self.runtime.exec = lambda request, **facts: Deferred.fromCoroutine(  # type: ignore[method-assign]
+            late(request, facts)
+        )
+
+    async def test_deleted_meanwhile(self) -> None:
+        """A session whose end nobody would tell any more does not begin."""
+        self.runtime.ends_slowly = True
+        await self.start()
+
+        async def delete() -> None:
+            await self.client.delete(MACHINES, "vm", "lab")
+            await until(lambda: "deletionTimestamp" in self.known()["metadata"])
+
+        self.while_asked(delete)
+        self.assertIn("is being deleted", await self.refused(409))
+        self.runtime.settle()
+
+    async def test_made_anew_meanwhile(self) -> None:
+        """A machine of the same name is another one."""
+        await self.start()
+        uid = self.known()["metadata"]["uid"]
+
+        async def make_anew() -> None:
+            self.cluster.remove((MACHINES, "lab", "vm"))
+            await self.client.create(MACHINES, machine(), "lab")
+            await until(lambda: self.known()["metadata"]["uid"] != uid)
+
+        self.while_asked(make_anew)
+        self.assertIn('"vm" not found in pool "pool-a"', await self.refused(404))
+
+    def known(self) -> Any:
+        """The Machine as the poollet has last seen it."""
+        return self.poollet.machines.get("vm", "lab")
+
     async def test_two_machines(self) -> None:
         """Two of them: nobody guesses."""
         await self.start()
@@ -353,22 +397,6 @@ class RefusalTests(PoolletCase):
         self.patch(self.poollet._gate.authorizer._reviews, "_retry_seconds", 0.05)
         await self.refused(503)
         self.cluster.problem = None
-
-    async def test_deleted_meanwhile(self) -> None:
-        """A machine that is deleted while the runtime is asked is not opened."""
-        await self.start()
-        real = self.runtime.exec
-
-        def exec_then_delete(request: Any, **facts: str) -> Any:
-            self.client.delete(MACHINES, "vm", "lab")
-            return real(request, **facts)
-
-        self.patch(self.runtime, "exec", exec_then_delete)
-        await until(lambda: next(iter(self.poollet.machines))["metadata"].get("finalizers"))
-        with self.assertRaises(UpgradeRefused) as caught:
-            await self.open()
-        self.assertIn(caught.exception.code, (404, 409))
-        self.assertEqual(self.lines.heads, [])
 
 
 class EndingTests(PoolletCase):
