@@ -46,6 +46,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint, unix_client_endpoint
 from twisted_exec.tls.pki import FORWARDING_USER
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.wire.upgrade import accept_key
 
 from . import programs
 from .deployment import gone
@@ -116,6 +117,17 @@ class UnreachedTests(AnswersCase):
             "nobody",
             console='machine "nobody" not found',
         )
+
+    async def test_odd_names(self) -> None:
+        """A name that no machine can have is not there either, and leads nowhere else."""
+        kubeconfig = self.kubeconfig("user-admin")
+        for name in ("x?y=z", "ümlaut", "a b"):
+            line = await self.console(name, kubeconfig)
+            self.assertEqual(line, f'machine "{name}" not found')
+        for name in ("a/b", "..", "../../nodes/x", "%2e%2e", "", "x" * 300):
+            line = await self.console(name, kubeconfig)
+            told = f"kubectl console: argument NAME: {name!r} is no name: "
+            self.assertTrue(line.startswith(told), line)
 
     async def test_no_pool(self) -> None:
         """A machine that no pool has taken is 400."""
@@ -267,7 +279,10 @@ class Saying(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.factory.heard += data
-        if self.factory.answer:
+        key = re.search(rb"(?i)sec-websocket-key: (\S+)", data)
+        if self.factory.answer_to_key is not None and key is not None:
+            self.transport.write(self.factory.answer_to_key(key[1]))
+        elif self.factory.answer:
             self.transport.write(self.factory.answer)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -287,6 +302,8 @@ class Listener(Factory):
         self.answer, self.hang_up = answer, hang_up
         self.heard = b""
         self.live: list[Saying] = []
+        self.answer_to_key: Callable[[bytes], bytes] | None = None
+        """Makes the answer to a WebSocket's handshake of its key."""
 
 
 class OtherPoolletTests(AnswersCase):
@@ -436,6 +453,37 @@ class OtherPoolletTests(AnswersCase):
             await self.until(lambda made=made: not made.live)
             await self.admin.delete(POOLS, POOL)
             await self.admin.delete(MACHINES, "vm", "default")
+
+    async def test_broken_streams(self) -> None:
+        """What comes behind a 101 and is no console's stream is one line for the user, too."""
+
+        def head(key: bytes) -> bytes:
+            return (
+                b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+                b"Sec-WebSocket-Accept: " + accept_key(key) + b"\r\n\r\n"
+            )
+
+        broken, lost = (
+            "the server broke the protocol: ",
+            "connection lost before the session's status",
+        )
+        close, other_close = b"\x88\x02\x03\xe8", b"\x88\x02\x03\xf3"
+        made, _ = await self.listener()
+        for stream, told in (
+            (b"SSH-2.0-OpenSSH_9.6\r\n", broken),
+            (b"\x82\xff" + b"\xff" * 8, broken),
+            (b"\x82\x02\x03x" + close, "session ended: InternalError: the server's status cannot"),
+            (b"\x82\x02\x09x" + close, lost),
+            (b"\x82\x01\x01" + close, lost),
+            (b"\x82\x01\x01" + other_close, lost),
+        ):
+            made.answer_to_key = lambda key, stream=stream: head(key) + stream
+            self.assertIn(told, await self.console("vm", self.kubeconfig("user-admin")))
+            await self.until(lambda: not made.live)
+        made.answer_to_key = lambda key: head(b"another key")
+        line = await self.console("vm", self.kubeconfig("user-admin"))
+        self.assertIn("the server's WebSocket handshake is wrong", line)
 
     async def test_does_not_know_us(self) -> None:
         """A poollet that does not believe the API server is no fault of the user's: 502."""

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from twisted_exec.api.names import path_segment
 from twisted_exec.cli.escape import DEFAULT, EscapeKey, parse_escape
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="NAME", help="the machine")
-    parser.add_argument("-n", "--namespace", help="instead of the context's")
+    parser.add_argument("name", metavar="NAME", type=_name, help="the machine")
+    parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
     parser.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
     parser.add_argument("--context", metavar="C", help="instead of the current one")
     parser.add_argument(
@@ -116,6 +117,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="end the whole session after so long, with exit code 1",
     )
     return parser
+
+
+def _name(text: str) -> str:
+    wrong = path_segment(text) if text else ["it is empty"]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: {wrong[0]}")
+    return text
 
 
 def _escape(text: str) -> EscapeKey | None:
