@@ -188,6 +188,23 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(refused.message, "no [2Jtoday\ufffd")
         self.assertEqual(refused.retry_after_seconds, 3)
 
+    def test_status_of_a_stranger(self) -> None:
+        """Nor does anything in a Status, whose sender may be in other hands."""
+        message = "no\r\n\x1b]0;title\x07\x9b31m " + "x" * 50_000
+        status = {
+            "kind": "Status",
+            "message": message,
+            "reason": "\x1b[2J",
+            "details": {"retryAfterSeconds": -(10**9)},
+        }
+        body = json.dumps(status).encode()
+        self.answer(b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        refused = self.refusal()
+        self.assertEqual(refused.message[:20], "no ]0;title 31m xxxx")
+        self.assertLessEqual(len(refused.message), 2048)
+        self.assertEqual(refused.reason, "[2J")
+        self.assertEqual(refused.retry_after_seconds, 0)
+
     def test_no_body(self) -> None:
         """Go's WebSocket server refuses with a bare status line and closes."""
         self.answer(b"HTTP/1.1 403 Forbidden\r\n\r\n")

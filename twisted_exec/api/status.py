@@ -13,6 +13,9 @@ from typing import Any
 
 GROUP = "compute.ironcore.dev"
 
+_LONGEST_TEXT = 2048
+_LONGEST_RETRY_SECONDS = 3600
+
 
 class APIError(Exception):
     """
@@ -215,9 +218,19 @@ _BY_CODE: dict[int, str] = {
 } | {404: "NotFound", 422: "Invalid"}
 
 
+def one_line(text: str) -> str:
+    """
+    What a peer says, fit for a log and a terminal: printable, on one line, at most 2048 characters.
+    """
+    printable = "".join(char if char.isprintable() else " " for char in text[:_LONGEST_TEXT])
+    return " ".join(printable.split())
+
+
 def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     """
     The error that a peer's Status document stands for.
+
+    What it says is made fit to be shown: the peer may be in other hands.
 
     :param code: used when the document gives none, such as the HTTP status.
     """
@@ -227,12 +240,18 @@ def from_status(status: Mapping[str, Any], code: int = 500) -> APIError:
     details = details if isinstance(details, Mapping) else {}
     retry = details.get("retryAfterSeconds")
     return APIError(
-        str(status.get("message") or f"the server answered {code}"),
+        one_line(str(status.get("message") or "")) or f"the server answered {code}",
         code=code,
-        reason=str(status.get("reason") or _BY_CODE.get(code, "Unknown")),
+        reason=one_line(str(status.get("reason") or "")) or _BY_CODE.get(code, "Unknown"),
         details=details,
-        retry_after_seconds=retry if isinstance(retry, int) else None,
+        retry_after_seconds=_seconds(retry),
     )
+
+
+def _seconds(told: object) -> int | None:
+    if not isinstance(told, int) or isinstance(told, bool):
+        return None
+    return min(max(0, told), _LONGEST_RETRY_SECONDS)
 
 
 def from_code(code: int, message: str) -> APIError:

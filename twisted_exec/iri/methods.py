@@ -104,10 +104,10 @@ def from_grpc(
     """
     The error that a failed call stands for.
 
-    :param details: the peer's text, kept as the message.
+    :param details: the peer's text, the message on one line.
     :param machine_id: names the object of a ``NotFound``.
     """
-    message = details or f"the machine runtime answered {code.name}"
+    message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
     if code is grpc.StatusCode.NOT_FOUND:
         return api.NotFound("machines", machine_id, message=message)
     if code is grpc.StatusCode.ALREADY_EXISTS:

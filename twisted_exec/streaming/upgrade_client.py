@@ -32,6 +32,7 @@ from twisted_exec.api.status import (
     GatewayTimeout,
     from_code,
     from_status,
+    one_line,
 )
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.wire.upgrade import requested_upgrade
@@ -94,10 +95,7 @@ class UpgradeRefused(Exception):
         return from_status(status, self.code)
 
     def _text(self) -> str:
-        text = self.body[:1024].decode("utf-8", "replace")
-        # One line, and no escape sequences of the peer's on somebody's terminal.
-        printable = "".join(char if char.isprintable() else " " for char in text)
-        return " ".join(printable.split()) or f"the server answered {self.code}"
+        return one_line(self.body.decode("utf-8", "replace")) or f"the server answered {self.code}"
 
 
 class Upgraded:
