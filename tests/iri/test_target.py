@@ -8,9 +8,11 @@ import os
 import shutil
 import socket
 import tempfile
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.iri import target as target_module
 from twisted_exec.iri.target import MutualTLS, Target, TargetError, check_socket, parse_target
 
 
@@ -86,17 +88,44 @@ class SocketTests(SynchronousTestCase):
             check_socket(self.path, {os.getuid()})
         self.assertIn("can be written by other users", str(caught.exception))
 
+    def owned_by(self, uid: int, path: str) -> None:
+        """Let the system say that ``path`` is that user's: only root could give it away."""
+
+        def lstat(asked: str) -> os.stat_result:
+            found = os.stat(asked, follow_symlinks=False)
+            owner = uid if os.path.samefile(asked, path) else found.st_uid
+            return os.stat_result([*found[:4], owner, *found[5:10]])
+
+        self.patch(target_module, "os", _With(os, lstat=lstat))
+
     def test_stranger(self) -> None:
         """A socket of somebody who is neither root nor named is refused."""
         self.listen()
-        os.lchown(self.path, 12345, -1)
+        self.owned_by(12345, self.path)
         with self.assertRaises(TargetError) as caught:
             check_socket(self.path, {os.getuid()})
         self.assertIn("belongs to user 12345", str(caught.exception))
         check_socket(self.path, {os.getuid(), 12345})
 
-    if os.getuid() != 0:
-        del test_stranger  # only root can give a file away; the directory's test needs no root
+    def test_strangers_directory(self) -> None:
+        """So is one in a directory of such a user, who could exchange it."""
+        self.listen()
+        self.owned_by(12345, self.directory)
+        with self.assertRaises(TargetError) as caught:
+            check_socket(self.path, {os.getuid()})
+        self.assertIn(f"{self.directory} belongs to user 12345", str(caught.exception))
+        check_socket(self.path, {os.getuid(), 12345})
+
+
+class _With:
+    """A module, some of whose names are others."""
+
+    def __init__(self, module: Any, **names: Any) -> None:
+        self.__dict__.update(names)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 class FilesTests(SynchronousTestCase):
