@@ -4,10 +4,12 @@ What tests of runtimes share: a place, facts of a machine, a whole runtime, a cl
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -39,6 +41,17 @@ VM = {"name": "vm", "driver": "qemu", "capabilities": {"cpu": 1, "memory": "128M
 def pause() -> Deferred[None]:
     """A moment, for polling."""
     return deferLater(reactor, 0.01, lambda: None)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """A time at which no file can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class RuntimeCase(TestCase):

@@ -4,13 +4,10 @@ Tests for :mod:`twisted_exec.runtimes.processes`, with real processes.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
@@ -27,18 +24,7 @@ from twisted_exec.runtimes.processes import (
 )
 from twisted_exec.runtimes.service import MARK
 
-from .support import RuntimeCase
-
-
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """A time at which no file can be opened."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from .support import RuntimeCase, no_descriptors
 
 
 def process_of(pid: int) -> Process:

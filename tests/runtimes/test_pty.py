@@ -4,9 +4,11 @@ Tests for :mod:`twisted_exec.runtimes.pty`, with real pseudo-terminals.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pwd
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor
@@ -17,10 +19,23 @@ from twisted.internet.protocol import Factory
 from tests.contracts.console import ConsoleContract, Line
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import Session
+from twisted_exec.runtimes import pty
+from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 from .support import RuntimeCase
+
+
+def no_terminal() -> tuple[int, int]:
+    """``os.openpty`` on a host that has none left."""
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def found(pid: int) -> Process:
+    process = read_process(pid)
+    assert process is not None
+    return process
 
 
 class PtyCase(RuntimeCase):
@@ -127,6 +142,12 @@ class UserTests(PtyCase):
         driver = PtyDriver(PtyOptions(["/bin/sh"]), reactor, self.table)  # type: ignore[arg-type]
         self.assertIn("same_user", driver.missing())
 
+    def test_user_without_a_name(self) -> None:
+        """Some containers run as a user that nobody has written down."""
+        self.patch(os, "geteuid", lambda: 2**30)
+        missing = self.driver().missing()
+        self.assertEqual(missing, "this host does not know the runtime's own user (uid 1073741824)")
+
     def test_unknown_user(self) -> None:
         """A user that is not there is named."""
         driver = self.driver(user="no-such-user")
@@ -209,6 +230,23 @@ class EndTests(PtyCase):
     async def test_stop_before_start(self) -> None:
         """A machine that never ran is stopped already."""
         await self.run_of(self.driver()).stop()
+
+    async def test_stop_after_a_start_that_failed(self) -> None:
+        """Where there is no terminal to be had, that is told, and there is nothing to stop."""
+        run = self.run_of(self.driver())
+        self.patch(os, "openpty", no_terminal)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(run)
+        self.assertIn("Too many open files", caught.exception.message)
+        run.window_changed(TerminalSize(100, 30))
+        await run.stop()
+
+    async def test_without_a_terminal_of_its_own(self) -> None:
+        """A command that gives its terminal up is not waited for."""
+        self.patch(pty, "_LEAD_SECONDS", 0.01)
+        self.patch(pty, "read_process", lambda pid: replace(found(pid), terminal=0))
+        run = self.run_of(self.driver())
+        await self.line(run)
 
     async def test_input_that_nobody_reads(self) -> None:
         """Typed bytes that are stuck in the terminal do not keep it open."""

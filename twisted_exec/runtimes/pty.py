@@ -36,6 +36,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_SIZE = TerminalSize(80, 24)
 _LOOK_SECONDS = 0.001
 _REAP_SECONDS = 2.0
+_LEAD_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class PtyDriver:
                 return f"there is no user {options.user!r} on this host"
             if os.geteuid() != 0 and account.pw_uid != os.geteuid():
                 return f"only root can run machines as {options.user!r}"
+        else:
+            try:
+                self.account()
+            except KeyError:
+                return f"this host does not know the runtime's own user (uid {os.geteuid()})"
         if self.executable() is None:
             return f"there is no executable {options.command[0]!r} on this host"
         return ""
@@ -117,11 +123,14 @@ class PtyRun:
         if missing:
             raise ServiceUnavailable(missing)
         line = factory.buildProtocol(None)  # type: ignore[arg-type]
-        self._process = _Process(line, self._family)
+        process = _Process(line, self._family)
         try:
-            transport = self._spawn(self._process)
+            transport = self._spawn(process)
         except OSError as error:
-            raise ServiceUnavailable(f"no pseudo-terminal: {error.strerror}") from None
+            raise ServiceUnavailable(
+                f"the command cannot be started: {error.strerror or error}"
+            ) from None
+        self._process = process
         found = leader(transport.pid) if transport.pid else None
         if found is not None:  # else it has ended already, and its end is on its way
             self._family.add(found)
@@ -134,13 +143,16 @@ class PtyRun:
         Wait for the child between fork and exec.
 
         A terminal that is closed before it is the child's own would make the
-        child complain, on the runtime's own standard error.
+        child complain, on the runtime's own standard error.  A command may also
+        have given it up already.
         """
-        while True:
+        clock = self._driver.reactor
+        until = clock.seconds() + _LEAD_SECONDS
+        while clock.seconds() < until:
             process = read_process(found.pid)
             if process is None or process.start != found.start or process.terminal:
                 return
-            await deferLater(self._driver.reactor, _LOOK_SECONDS)
+            await deferLater(clock, _LOOK_SECONDS)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
