@@ -13,7 +13,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.chain import pki
-from twisted_exec.apiserver.tap import Options, makeService
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.apiserver.service import Settings
+from twisted_exec.apiserver.tap import Options, makeService, settings
 
 NEEDED = {
     "tls-cert-file": "a",
@@ -61,8 +63,46 @@ class OptionsTests(SynchronousTestCase):
         """What nobody says."""
         options = Options()
         options.parseOptions(arguments())
-        self.assertEqual(options["drain-seconds"], 5.0)
-        self.assertEqual(options["preferred-address-types"][0], "Hostname")
+        told = settings(options)
+        self.assertEqual((told.listen, told.token_file), ("tcp:6443", ""))
+        self.assertEqual(tuple(told.address_types), ADDRESS_TYPES)
+        self.assertEqual((told.poollet_seconds, told.drain_seconds), (5.0, 5.0))
+        self.assertTrue(told.pools_named)
+
+    def test_everything(self) -> None:
+        """All options reach the service."""
+        options = Options()
+        words = arguments(
+            tls_cert_file="/c",
+            tls_private_key_file="/k",
+            client_ca_file="/ca",
+            machinepoollet_client_certificate="/pc",
+            machinepoollet_client_key="/pk",
+            machinepoollet_certificate_authority="/pca",
+            listen="tcp:0",
+            token_auth_file="/tokens",
+            preferred_address_types="ExternalIP, Hostname",
+            machinepoollet_timeout="0.5",
+            drain_seconds="7",
+        )
+        options.parseOptions([*words, "--any-pool-name"])
+        self.assertEqual(
+            settings(options),
+            Settings(
+                listen="tcp:0",
+                certificate="/c",
+                key="/k",
+                client_ca="/ca",
+                poollet_certificate="/pc",
+                poollet_key="/pk",
+                poollet_ca="/pca",
+                token_file="/tokens",
+                address_types=("ExternalIP", "Hostname"),
+                poollet_seconds=0.5,
+                pools_named=False,
+                drain_seconds=7.0,
+            ),
+        )
 
     def test_nothing_is_opened(self) -> None:
         """Making the service opens nothing."""

@@ -117,7 +117,18 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     steady_timers(reactor)
-    settings = Settings(
+    audit = JSONLinesAudit(options["audit-log"])
+    try:
+        server = APIServer(settings(options), options["storage"](reactor), audit, reactor)
+    except TLSConfigError as error:
+        raise refusal(options.program, str(error)) from None
+    server.when_ready().addErrback(fail_program, options.program, reactor)
+    return server
+
+
+def settings(options: Options) -> Settings:
+    """The command line as the service wants it."""
+    return Settings(
         listen=options["listen"],
         certificate=options["tls-cert-file"],
         key=options["tls-private-key-file"],
@@ -131,10 +142,3 @@ def makeService(options: Options) -> IService:
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
     )
-    audit = JSONLinesAudit(options["audit-log"])
-    try:
-        server = APIServer(settings, options["storage"](reactor), audit, reactor)
-    except TLSConfigError as error:
-        raise refusal(options.program, str(error)) from None
-    server.when_ready().addErrback(fail_program, options.program, reactor)
-    return server
