@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -256,6 +256,20 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.assertEqual(self.reasons[-1], ("PoweredOff", "powered itself off"))
         self.assertEqual(len(self.driver.runs), 1)
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_bug(self) -> None:
+        """A machine that cannot be kept says so, its viewers too; it can be switched off and on."""
+        self.keeper.power_on()
+        self.run_.stopping = fail(LookupError("ours"))
+        self.run_.close(ProcessTerminated(exitCode=1))
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.assertEqual(self.states[-1], pb.MACHINE_PENDING)
+        self.assertEqual(self.reasons[-1][0], "Failed")
+        self.assertIsNone(self.keeper.session)
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
         self.keeper.power_on()
         self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
 

@@ -21,13 +21,14 @@ from twisted_exec.api.status import APIError
 from twisted_exec.console.journal import Journal
 from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.streaming.interfaces import POWERED_OFF, Ending
+from twisted_exec.streaming.interfaces import INTERNAL, POWERED_OFF, Ending
 
 from .interfaces import IMachineDriver, IRun, MachineFacts
 
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
+_BUG = "internal error of the machine runtime"
 
 
 class Keeper:
@@ -85,6 +86,7 @@ class Keeper:
             self._rest.cancel()
         stopped: Deferred[None] = Deferred()
         if self._keeping is None:
+            self._state_changed(pb.MACHINE_STOPPED, "", "")
             stopped.callback(None)
         else:
             self._keeping.addBoth(lambda _: stopped.callback(None))
@@ -165,5 +167,10 @@ class Keeper:
             self._rest = None
 
     def _failed(self, failure: Failure) -> None:
-        self._keeping = None
+        """A bug of ours: whoever is there or asks is told; switched off and on it is tried again."""
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
+        self._keeping = None
+        session, self.session = self.session, None
+        if session is not None:
+            session.end(Ending(INTERNAL, _BUG))
+        self._state_changed(pb.MACHINE_PENDING, "Failed", f"{_BUG}, see its log")
