@@ -582,6 +582,17 @@ class ProgramTests(PoolletCase):
         self.assertIn(b"twisted_exec_sessions_active 1.0", body)
         self.assertEqual((await self.get("/metrics", identity=USERS.issue_client("joe")))[0], 403)
 
+    async def test_one_ca_for_users_and_proxies(self) -> None:
+        """A CA of users must not vouch for proxies: one of its users could speak for all."""
+        both = self.write("both.crt", FORWARDING.certificate_pem + USERS.certificate_pem)
+        settings = self.settings(requestheader_ca=both)
+        other = Poollet(settings, self.client, self.runtime, self.audit, reactor)
+        ready = other.when_ready()
+        other.startService()
+        message = await ready.addErrback(lambda failure: failure.getErrorMessage())
+        await other.stopService()
+        self.assertIn("the CA of proxies must sign nothing else", message)
+
     async def test_cannot_listen(self) -> None:
         """What keeps it from starting is told by when_ready, in one line."""
         await self.start()

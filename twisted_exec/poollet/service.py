@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
@@ -48,7 +49,10 @@ from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Site
+from twisted_exec.tls import pem
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import read_file
 from twisted_exec.tls.server import ServerTLS
 
 MAX_BODY_BYTES = 64 << 10
@@ -87,6 +91,26 @@ class Settings:
     runtime: str = ""
     drain_seconds: float = 5.0
     dialect: Dialect = field(default=IRONCORE)
+
+
+def _check_apart(proxies: str, users: str) -> None:
+    """
+    :raises TLSConfigError: a CA is in both files, so that a user's certificate with a
+        proxy's name could speak for everyone.
+    """
+    if not proxies or not users:
+        return
+    found, others = (
+        {
+            each.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+            for each in pem.certificates(read_file(path), path)
+        }
+        for path in (proxies, users)
+    )
+    if found & others:
+        raise TLSConfigError(
+            f"{proxies!r} and {users!r} hold the same CA: the CA of proxies must sign nothing else"
+        )
 
 
 @implementer(IPoollet)
@@ -274,6 +298,7 @@ class Poollet(Service):
             if part is not None:
                 part.load()
         settings = self.settings
+        _check_apart(settings.requestheader_ca, settings.client_ca)
         cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
         tls = ServerTLS(settings.certificate, settings.key, client_cas=cas, clock=self._reactor)
         endpoint = server_endpoint(self._reactor, settings.listen, tls)
