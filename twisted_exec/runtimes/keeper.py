@@ -80,16 +80,17 @@ class Keeper:
         :return: fires when nothing of it runs any more.
         """
         self._wanted = False
+        keeping = self._keeping
         if self.session is not None:
             self.session.end(ending)
         if self._rest is not None:
             self._rest.cancel()
         stopped: Deferred[None] = Deferred()
-        if self._keeping is None:
+        if keeping is None:
             self._state_changed(pb.MACHINE_STOPPED, "", "")
             stopped.callback(None)
         else:
-            self._keeping.addBoth(lambda _: stopped.callback(None))
+            keeping.addBoth(lambda _: stopped.callback(None))
         return stopped
 
     async def _keep(self) -> None:
