@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.support import MACHINES, MERGE, APITestCase
+from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
 from twisted_exec.apiserver.watch import LineStream
 from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.testing.http import MemoryServer
@@ -145,6 +145,50 @@ class WatchTests(APITestCase):
     def test_bad_selector(self) -> None:
         """What cannot be selected by is refused before the watch begins."""
         self.refused(400, "GET", f"{MACHINES}?watch=1&fieldSelector=spec.power%3DOn")
+
+
+class LargeWatchTests(APITestCase):
+    """Watches of more than a client's buffers take at once."""
+
+    def begin(self) -> Watching:
+        """A watch of ten times 600 KiB whose client reads nothing yet."""
+        for number in range(10):
+            self.make_machine(f"m{number}", efiVars=[{"name": "x", "value": "x" * (600 << 10)}])
+        client = self.server.connect()
+        write = client.transport.writeSequence
+
+        def full(data: list[bytes]) -> None:
+            write(data)
+            client.protocol.pauseProducing()
+
+        client.transport.writeSequence = full
+        self.addCleanup(client.lose)
+        head = "GET {} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer admin\r\n\r\n"
+        client.send(head.format(f"{MACHINES}?watch=1&timeoutSeconds=60").encode())
+        return Watching(client)
+
+    def test_existing_objects(self) -> None:
+        """What there is comes as fast as it is read, however much it is; then what changes."""
+        watch = self.begin()
+        self.make_machine("later")
+        names: list[str] = []
+        while not watch.client.closed and len(names) < 11:
+            names += [name for _, name in watch.names()]
+            watch.client.protocol.resumeProducing()
+        self.assertEqual(names, [*(f"m{number}" for number in range(10)), "later"])
+
+    def test_never_read(self) -> None:
+        """A client that reads none of it is gone when the watch's time is over."""
+        watch = self.begin()
+        self.clock.advance(60)
+        self.assertTrue(watch.client.closed)
+
+    def test_left(self) -> None:
+        """A client that leaves in the middle of it leaves nothing behind."""
+        watch = self.begin()
+        watch.client.lose()
+        self.assertEqual(len(self.server.site.connections), 0)
+        self.make_machine("later")
 
 
 class _Streaming(Dispatcher):

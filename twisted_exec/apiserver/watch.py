@@ -3,9 +3,9 @@ Watches: changes as a stream of JSON lines.
 
 Each line is ``{"type": ..., "object": ...}``.  A change is told as it looks
 through the watch's selectors: an object that no longer fits is ``DELETED`` for
-this watcher, one that begins to fit is ``ADDED``.  A client that does not read
-is owed a bounded number of bytes; then its connection is closed and it lists
-again.
+this watcher, one that begins to fit is ``ADDED``.  What there is already is told as
+fast as the client reads.  Of changes, a client that does not read is owed a bounded
+number of bytes; then its connection is closed and it lists again.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class LineStream:
         self._queued_bytes = 0
         self._paused = False
         self._lost = False
+        self._room: Deferred[None] | None = None
         self.done: Deferred[None] = Deferred()
 
     def begin(self) -> None:
@@ -109,10 +110,24 @@ class LineStream:
         if self._queued_bytes > self._limit_bytes:
             self.evict()
 
+    def room(self) -> Deferred[None]:
+        """Fires when the client takes more, or the stream is over.  One at a time."""
+        waiting: Deferred[None] = Deferred()
+        self._room = waiting
+        if not self._paused or self.done.called:
+            self._make_room()
+        return waiting
+
+    def _make_room(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.called:
+            room.callback(None)
+
     def finish(self) -> None:
         """It is time to end; a last line may still follow."""
         if not self.done.called:
             self.done.callback(None)
+        self._make_room()
 
     def end(self) -> None:
         """Finish the response, if there still is one.  Called once, after :attr:`done`."""
@@ -127,9 +142,10 @@ class LineStream:
             self._request.finish()
 
     def evict(self) -> None:
-        """The client does not read, and others need the room."""
+        """The client does not read, and others need the room; or it cannot be told all."""
         self._lost = True
-        self._request.channel.transport.abortConnection()
+        if not self._request.gone:
+            self._request.channel.transport.abortConnection()
         self.finish()
 
     def pauseProducing(self) -> None:
@@ -144,6 +160,8 @@ class LineStream:
             self._queued_bytes -= len(line)
             self._unread.release(self, len(line))
             self._request.write(line)
+        if not self._paused:
+            self._make_room()
 
     def stopProducing(self) -> None:
         """The client has left."""
@@ -260,7 +278,7 @@ class Watches:
     ) -> None:
         since = options.since
         if since is None:
-            since = await self._tell_existing(target, options, watcher)
+            since = await self._tell_existing(target, options, watcher, stream)
         try:
             watch = self._storage.watch(
                 target.kind.resource, since, watcher.changed, target.namespace
@@ -277,9 +295,15 @@ class Watches:
         if options.bookmarks:
             watcher.bookmark(self._storage.version())
 
-    async def _tell_existing(self, target: Target, options: WatchOptions, watcher: Watcher) -> int:
+    async def _tell_existing(
+        self, target: Target, options: WatchOptions, watcher: Watcher, stream: LineStream
+    ) -> int:
         listing = await self._storage.list(target.kind.resource, target.namespace)
         for obj in listing.items:
+            await stream.room()
+            if stream.done.called:
+                stream.evict()  # half of what there is would look like all of it
+                break
             watcher.existing(obj)
         if options.announce:
             watcher.bookmark(listing.version, initial_end=True)
