@@ -4,8 +4,10 @@ A whole API server for tests: TLS and sockets are real, the poollet is a stand-i
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -48,7 +50,9 @@ WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
 @lru_cache(maxsize=1)
 def pki() -> PKI:
     """One PKI for all tests: keys cost time."""
-    made = create_pki(os.path.join(tempfile.mkdtemp(prefix="exec-tests-"), "pki"))
+    directory = tempfile.mkdtemp(prefix="exec-tests-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    made = create_pki(os.path.join(directory, "pki"))
     made.issue_apiserver(["127.0.0.1", "localhost"])
     made.issue_poollet(POOL, ["127.0.0.1"])
     made.issue_poollet("pool-b", ["127.0.0.1"])

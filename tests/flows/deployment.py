@@ -6,6 +6,7 @@ loopback and on free ports.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -212,6 +213,7 @@ class Deployment:
         for name in ("poollet", "api", "runtime"):
             if hasattr(self, name):
                 await getattr(self, name).stop()
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
 async def gone(client: KubeClient, resource: Resource, name: str, namespace: str = "") -> None:

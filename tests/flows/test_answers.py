@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -537,6 +538,7 @@ class RuntimeTests(AnswersCase):
         await super().setUp()
         self.clock = Clock()
         self.sockets = tempfile.mkdtemp(prefix="exec-")
+        self.addCleanup(shutil.rmtree, self.sockets, ignore_errors=True)
         await self.start_runtime()
         await self.start_poollet()
         await self.admin.create(

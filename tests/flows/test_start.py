@@ -363,7 +363,9 @@ class PoolletTests(CommonRows, ProgramCase):
         port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
         self.addCleanup(port.stopListening)
         server = f"https://127.0.0.1:{port.getHost().port}"
-        target = f"unix://{tempfile.mkdtemp(prefix='exec-')}/iri.sock"
+        directory = tempfile.mkdtemp(prefix="exec-")
+        self.addCleanup(shutil.rmtree, directory)
+        target = f"unix://{directory}/iri.sock"
         change = {
             "kubeconfig": self.kubeconfig(server, "other"),
             "machine-runtime-endpoint": target,
