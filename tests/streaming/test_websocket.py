@@ -7,18 +7,23 @@ What both ends do with it is tested with them; here is what neither shows.
 from __future__ import annotations
 
 import base64
+import tracemalloc
 
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming import websocket
+from twisted_exec.streaming.remotecommand import Limits
 from twisted_exec.streaming.websocket import (
     check_nvx,
     client_factory,
     new_key,
     server_factory,
 )
+
+from .frames import masked
+from .test_remotecommand import ServeTestCase
 
 
 class FactoryTests(SynchronousTestCase):
@@ -49,6 +54,28 @@ class FactoryTests(SynchronousTestCase):
         """A key is 16 bytes, and another one each time."""
         self.assertEqual(len(base64.b64decode(new_key())), 16)
         self.assertNotEqual(new_key(), new_key())
+
+
+class FragmentTests(ServeTestCase):
+    """A message that comes in fragments, as a console's server keeps it."""
+
+    limits = Limits()
+
+    def test_without_end(self) -> None:
+        """Very many fragments, empty ones too, are kept as their bytes and no more."""
+        peer = self.connect()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        peer.raw(masked(b"\0", fin=False))
+        before, _ = tracemalloc.get_traced_memory()
+        for part in (b"", b"x"):
+            fragments = masked(part, 0, fin=False) * 1000
+            for _ in range(20):
+                peer.raw(fragments)
+        after, _ = tracemalloc.get_traced_memory()
+        self.assertLess(after - before, 64 << 10)
+        peer.raw(masked(b"y", 0))
+        self.assertEqual(self.attachment.received, b"x" * 20_000 + b"y")
 
 
 class NVXTests(SynchronousTestCase):

@@ -169,10 +169,19 @@ class MessageSocket:
         self.transport.registerProducer(self, True)
         self.user.opened()
 
+    def onMessageBegin(self, isBinary: bool) -> None:
+        super().onMessageBegin(isBinary)  # type: ignore[misc]
+        self.message_data: Any = bytearray()
+
+    def onMessageFrame(self, payload: list[bytes]) -> None:
+        # Not in a list: fragments count by their bytes there, and empty ones have none.
+        if not self.failedByMe:  # type: ignore[attr-defined]
+            self.message_data += b"".join(payload)
+
     def onMessageEnd(self) -> None:
         # Without autobahn's Future for every message.
-        message = b"".join(self.message_data)
-        self.message_data: Any = None
+        message = bytes(self.message_data)
+        self.message_data = None
         if not self.failedByMe:  # type: ignore[attr-defined]
             self.user.message_received(message)
 
