@@ -340,7 +340,7 @@ class StopTests(StreamCase):
         """A user that does not read is cut when the time is over."""
         server = await self.serve(drain_seconds=0.3)
         user = await self.open(self.token())
-        user.stream.socket.transport.pauseProducing()
+        user.stream.transport.pauseProducing()
         self.console.says(bytes(400 << 10))
         await server.stopService()
         await self.until(lambda: not len(server.sessions))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +27,10 @@ from twisted_exec.streaming.interfaces import (
     Location,
     TerminalSize,
 )
+from twisted_exec.streaming.negotiation import OVER_SPDY, choose_protocol
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand import Limits, choose_protocol, serve
-from twisted_exec.streaming.remotecommand_client import LOST, ConsoleClient, connect
+from twisted_exec.streaming.remotecommand import Limits, serve
+from twisted_exec.streaming.remotecommand_client import ATTEMPTS, LOST, ConsoleClient, connect
 from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending
 from twisted_exec.streaming.site import Channel, Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRequest
@@ -112,6 +114,7 @@ class ChainTests(PlacesTestCase):
     """What a user may expect of the whole."""
 
     timeout = 60
+    protocols: Sequence[str] = ATTEMPTS
 
     async def start(self) -> None:
         self.machine = Machine()
@@ -124,7 +127,12 @@ class ChainTests(PlacesTestCase):
 
     async def open(self, user: RecordingUser | None = None) -> ConsoleClient:
         client = await connect(
-            self.entry, HEAD, user or self.user, clock=reactor, timeout_seconds=10
+            self.entry,
+            HEAD,
+            user or self.user,
+            clock=reactor,
+            timeout_seconds=10,
+            protocols=self.protocols,
         )
         return client
 
@@ -340,3 +348,9 @@ class ChainTests(PlacesTestCase):
         for hop in (self.first, self.second, self.machine):
             hop.records.check_pairs()
             self.assertEqual(len(hop.records.all), 400)
+
+
+class SPDYChainTests(ChainTests):
+    """The same over SPDY, which the middle passes on unread as well."""
+
+    protocols = (OVER_SPDY,)

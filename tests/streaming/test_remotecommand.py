@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,12 @@ class HandshakeTests(ServeTestCase):
         for offered, chosen in (
             (b"v4.channel.k8s.io", b"v4.channel.k8s.io"),
             (b"v9.x, v4.channel.k8s.io,v5.channel.k8s.io", b"v4.channel.k8s.io"),
-            (b"channel.k8s.io\r\nSec-WebSocket-Protocol: v5.channel.k8s.io", b"v5.channel.k8s.io"),
+            (b"v3.k8s.io\r\nSec-WebSocket-Protocol: v5.channel.k8s.io", b"v5.channel.k8s.io"),
+            (b"channel.k8s.io, v5.channel.k8s.io", b"channel.k8s.io"),
         ):
             self.setUp()
             peer = self.connect(protocols=offered)
-            self.assertIn(b"Sec-WebSocket-Protocol: " + chosen, peer.head)
+            self.assertIn(b"Sec-WebSocket-Protocol: " + chosen + b"\r\n", peer.head + b"\r\n")
 
     def test_early(self) -> None:
         """Frames behind the request are input."""
@@ -130,11 +132,14 @@ class HandshakeTests(ServeTestCase):
     def test_refused(self) -> None:
         """What is no handshake is refused with a Status."""
         good = handshake()
-        ours = "this server speaks v5.channel.k8s.io and v4.channel.k8s.io"
+        ours = (
+            "this server speaks v5.channel.k8s.io, v4.channel.k8s.io, v4.base64.channel.k8s.io,"
+            " channel.k8s.io and base64.channel.k8s.io"
+        )
         for change, code, message in (
             ((b"Connection: Upgrade\r\n", b""), 400, "Upgrade request required"),
             (
-                (b"websocket", b"SPDY/3.1"),
+                (b"websocket", b"h2c"),
                 400,
                 "the request does not ask for an upgrade to websocket",
             ),
@@ -146,11 +151,6 @@ class HandshakeTests(ServeTestCase):
                 (b"v5.channel", b"v3.channel"),
                 403,
                 f"no subprotocol in common; {ours}",
-            ),
-            (
-                (b"Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n", b""),
-                400,
-                f"the request offers no subprotocol; {ours}",
             ),
         ):
             with self.subTest(change=change):
@@ -260,6 +260,76 @@ class InputTests(ServeTestCase):
         if data[start:]:
             peer.raw(data[start:])
         self.assertEqual(self.attachment.received, b"".join(inputs))
+
+
+class TextTests(ServeTestCase):
+    """The protocols before version 4, and those in base64."""
+
+    def begin(self, protocol: bytes) -> Peer:
+        peer = Peer(self.server, protocols=protocol)
+        named = b"Sec-WebSocket-Protocol: " + protocol
+        self.assertEqual(named in peer.head.split(b"\r\n"), bool(protocol))
+        return peer
+
+    def heard(self, peer: Peer) -> list[tuple[int, bytes]]:
+        """Channels and payloads of the messages, which are text."""
+        events = peer.events()
+        self.assertTrue(all(isinstance(event, TextMessage) for event in events), events)
+        return [(int(event.data[0]), base64.b64decode(event.data[1:])) for event in events]
+
+    def test_base64(self) -> None:
+        """Messages are text both ways, each in base64 of its own; what is not is dropped."""
+        for protocol in (b"base64.channel.k8s.io", b"v4.base64.channel.k8s.io"):
+            self.setUp()
+            peer = self.begin(protocol)
+            self.assertEqual(self.heard(peer), [(1, b"")])
+            for text in ("0bHM=", "0!!", "0", "", "9bHM=", "0Cg=="):
+                peer.say(TextMessage(text))
+            peer.send(b"0IQ==")  # Go servers do not look at the kind of a message
+            peer.say(TextMessage("4" + base64.b64encode(b'{"Width":1,"Height":2}').decode()))
+            self.assertEqual(self.attachment.received, b"ls\n!")
+            self.assertEqual(self.attachment.sizes, [TerminalSize(1, 2)])
+            data = bytes(range(256)) * 100
+            self.attachment.transport.write(data)
+            heard = self.heard(peer)
+            self.assertEqual([len(payload) for _, payload in heard], [24576, 1024])
+            self.assertEqual(b"".join(payload for _, payload in heard), data)
+
+    def test_endings(self) -> None:
+        """Version 4 ends with a Status, version 1 with a text, or nothing when all is well."""
+        lost = Ending(LINE_LOST, "gone")
+        for protocol, ending, told in (
+            (b"v4.base64.channel.k8s.io", Ending(COMPLETED), SUCCESS[1:]),
+            (b"base64.channel.k8s.io", Ending(COMPLETED), None),
+            (b"base64.channel.k8s.io", lost, b"gone"),
+            (b"channel.k8s.io", Ending(COMPLETED), None),
+            (b"channel.k8s.io", lost, b"gone"),
+            (b"", Ending(COMPLETED), None),
+            (b"", lost, b"gone"),
+        ):
+            self.setUp()
+            peer = self.begin(protocol)
+            peer.events()
+            self.attachment.transport.end(ending)
+            *status, close = peer.events()
+            self.assertEqual(close.code, 1000)
+            if b"base64" in protocol:
+                found = [base64.b64decode(one.data[1:]) for one in status]
+            else:
+                found = [bytes(one.data[1:]) for one in status]
+            self.assertEqual(found, [] if told is None else [told])
+
+    def test_version_1(self) -> None:
+        """Version 1, named or not, is bytes; it cannot tell the end of input."""
+        for protocol in (b"channel.k8s.io", b""):
+            self.setUp()
+            peer = self.begin(protocol)
+            self.assertEqual(peer.messages(), [b"\x01"])
+            peer.send(b"\0ls\n")
+            peer.send(b"\xff\0")
+            self.attachment.transport.write(b"out")
+            self.assertEqual(peer.messages(), [b"\x01out"])
+            self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"ls\n", 0))
 
 
 class OutputTests(ServeTestCase):
@@ -593,6 +663,28 @@ class CaptureTests(ServeTestCase):
                 cut = self.played(path, split)
                 for name in ("received", "sizes", "input_ends", "detached_with"):
                     self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
+
+
+class Base64ContractTests(AttachmentTransportContract, ServeTestCase):
+    """The same in base64."""
+
+    def attach_now(self, attachment: RecordingAttachment) -> None:
+        self.attach(attachment)
+        self.peer = Peer(self.server, protocols=b"v4.base64.channel.k8s.io")
+
+    def user_types(self, data: bytes) -> None:
+        self.peer.say(TextMessage("0" + base64.b64encode(data).decode()))
+
+    def user_leaves(self) -> None:
+        self.peer.client.lose()
+
+    def user_saw(self) -> bytes:
+        texts = [one.data for one in self.peer.events() if isinstance(one, TextMessage)]
+        return b"".join(base64.b64decode(one[1:]) for one in texts if one[0] == "1")
+
+    def block_output(self, blocked: bool) -> None:
+        flow = self.peer.client.transport.producer
+        flow.pauseProducing() if blocked else flow.resumeProducing()
 
 
 class ContractTests(AttachmentTransportContract, ServeTestCase):

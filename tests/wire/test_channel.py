@@ -13,7 +13,12 @@ from wsproto.events import BytesMessage, CloseConnection, Ping
 
 from twisted_exec.wire.channel import (
     MAX_PAYLOAD_BYTES,
+    PROTOCOLS,
+    UNNAMED,
+    V1,
+    V1_BASE64,
     V4,
+    V4_BASE64,
     V5,
     Channel,
     StreamClosed,
@@ -21,6 +26,7 @@ from twisted_exec.wire.channel import (
     decode,
     encode,
     encode_close,
+    is_text,
     messages,
 )
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
@@ -60,10 +66,33 @@ class DecodeTests(SynchronousTestCase):
                 decode(message)
             self.assertEqual(str(caught.exception), "a close message names exactly one channel")
 
-    def test_version_4(self) -> None:
-        """In version 4 it is a channel nobody defined."""
+    def test_before_version_5(self) -> None:
+        """In the versions before, it is a channel nobody defined."""
         for message in (b"\xff", b"\xff\x00", b"\xff\x00\x00"):
-            self.assertIsNone(decode(message, V4))
+            for protocol in (V4, V1, UNNAMED):
+                self.assertIsNone(decode(message, protocol))
+
+    def test_base64(self) -> None:
+        """A digit is the channel, and each message is base64 of its own."""
+        for protocol in (V1_BASE64, V4_BASE64):
+            self.assertEqual(decode(b"0bHM=", protocol), StreamData(Channel.STDIN, b"ls"))
+            self.assertEqual(decode(b"1", protocol), StreamData(Channel.STDOUT, b""))
+            self.assertEqual(decode(b"4b\r\nHM=\n", protocol), StreamData(Channel.RESIZE, b"ls"))
+            for message in (
+                b"",
+                b"5bHM=",
+                b"\0bHM=",
+                b"\xffAA==",
+                b"0bHM",
+                b"0b$$HM=",
+                b"0=",
+                b"0\xff",
+            ):
+                self.assertIsNone(decode(message, protocol), message)
+
+    def test_text(self) -> None:
+        """Only the base64 protocols are text."""
+        self.assertEqual([one for one in PROTOCOLS if is_text(one)], [V4_BASE64, V1_BASE64])
 
     @given(st.binary(max_size=300), st.sampled_from([V4, V5]))
     def test_anything(self, message: bytes, protocol: str) -> None:
@@ -90,11 +119,32 @@ class EncodeTests(SynchronousTestCase):
         with self.assertRaises(LocalProtocolError):
             encode(Channel.STDOUT, b"x" * (MAX_PAYLOAD_BYTES + 1))
 
-    def test_close(self) -> None:
-        """Version 4 cannot close a channel."""
-        self.assertEqual(encode_close(Channel.STDIN), b"\xff\x00")
+    def test_base64(self) -> None:
+        """Three quarters of a message fit in base64; what is written is read."""
+        self.assertEqual(encode(Channel.STDOUT, b"", V4_BASE64), b"1")
+        self.assertEqual(encode(Channel.STDIN, b"ls", V1_BASE64), b"0bHM=")
+        fits = bytes(range(256)) * 96
+        largest = encode(Channel.STDOUT, fits, V4_BASE64)
+        self.assertEqual(len(largest), MAX_PAYLOAD_BYTES + 1)
+        self.assertEqual(decode(largest, V4_BASE64), StreamData(Channel.STDOUT, fits))
         with self.assertRaises(LocalProtocolError):
-            encode_close(Channel.STDIN, V4)
+            encode(Channel.STDOUT, fits + b"x", V4_BASE64)
+
+    def test_messages_in_base64(self) -> None:
+        """Any amount becomes messages of that size."""
+        data = bytes(range(256)) * 200
+        cut = list(messages(Channel.STDOUT, data, V1_BASE64))
+        self.assertEqual([len(one) for one in cut], [32769, 32769, 2733])
+        read = [decode(one, V1_BASE64) for one in cut]
+        self.assertEqual(b"".join(one.data for one in read if one is not None), data)
+        self.assertEqual(list(messages(Channel.STDOUT, b"", V1_BASE64)), [])
+
+    def test_close(self) -> None:
+        """Only version 5 can close a channel."""
+        self.assertEqual(encode_close(Channel.STDIN), b"\xff\x00")
+        for protocol in (V4, V1, UNNAMED, V4_BASE64):
+            with self.assertRaises(LocalProtocolError):
+                encode_close(Channel.STDIN, protocol)
 
     @given(st.integers(0, 5 * MAX_PAYLOAD_BYTES))
     def test_messages(self, size: int) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.wire.channel import UNNAMED, V1, V1_BASE64, V4, V4_BASE64, V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
@@ -22,7 +23,9 @@ from twisted_exec.wire.remotecommand import (
     Ending,
     SizeDecoder,
     TerminalSize,
+    decode_ending,
     decode_status,
+    encode_ending,
     encode_size,
     encode_status,
 )
@@ -139,6 +142,12 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(self.refused(b"{}"), "status is neither Success nor Failure")
         self.assertIn("larger", self.refused(b" " * (STATUS_LIMIT_BYTES + 1)))
 
+    def test_exit_code_among_others(self) -> None:
+        """Other causes may stand before the code's."""
+        causes = [{"reason": "Other", "message": "1"}, {"reason": "ExitCode", "message": "2"}]
+        status = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+        self.assertEqual(decode_status(json.dumps(status).encode()).exit_code, 2)
+
     def test_bad_exit_codes(self) -> None:
         """A code is a decimal from 0 to 255, written plainly."""
         for code in ("256", "-1", "x", "", "7 ", "\u0667", "0x7", "00000000000000007"):
@@ -159,6 +168,35 @@ class StatusTests(SynchronousTestCase):
             decode_status(document)
         except RemoteProtocolError:
             pass
+
+
+class EndingTextTests(SynchronousTestCase):
+    """Tests for :func:`encode_ending` and :func:`decode_ending`."""
+
+    def test_with_status(self) -> None:
+        """From version 4 on it is a Status."""
+        ending = Ending(LINE_LOST, "gone")
+        for protocol in (V5, V4, V4_BASE64):
+            document = encode_ending(ending, protocol)
+            self.assertEqual(document, encode_status(ending))
+            self.assertEqual(decode_ending(document, protocol), ending)
+
+    def test_text(self) -> None:
+        """Before it is the message of a failure, and nothing for success."""
+        for protocol in (V1, V1_BASE64, UNNAMED):
+            self.assertEqual(encode_ending(Ending(COMPLETED), protocol), b"")
+            self.assertEqual(decode_ending(b"", protocol), Ending(COMPLETED))
+            text = encode_ending(Ending(LINE_LOST, "g\u00f6ne"), protocol)
+            self.assertEqual(text, "g\u00f6ne".encode())
+            self.assertEqual(decode_ending(text + b"\n", protocol), Ending(INTERNAL, "g\u00f6ne"))
+            code = encode_ending(Ending(COMPLETED, exit_code=7), protocol)
+            self.assertTrue(code.endswith(b"command terminated with exit code 7"))
+
+    def test_bad_text(self) -> None:
+        """Any bytes are some text; too many are refused."""
+        self.assertEqual(decode_ending(b"\xff", V1).message, "\ufffd")
+        with self.assertRaises(RemoteProtocolError):
+            decode_ending(b" " * (STATUS_LIMIT_BYTES + 1), V1)
 
 
 class SizeTests(SynchronousTestCase):

@@ -41,7 +41,12 @@ def control(kind: int, payload: bytes, flags: int = 0, length: int | None = None
 
 def read(data: bytes, split: int | None = None) -> list[Frame]:
     """What is read of bytes that come in pieces; pieces of data are joined again."""
-    reader, found = FrameReader(), []
+    return read_on(FrameReader(), data, split)
+
+
+def read_on(reader: FrameReader, data: bytes, split: int | None = None) -> list[Frame]:
+    """The same, behind what ``reader`` has read before."""
+    found = []
     step = split or max(1, len(data))
     for start in range(0, len(data), step):
         reader.feed(data[start : start + step])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from wsproto.utilities import generate_accept_token
 
-from twisted_exec.wire.channel import PROTOCOLS, V4, V5
+from twisted_exec.wire.channel import PROTOCOLS, V1_BASE64, V4, V5
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import (
     accept_key,
@@ -223,7 +223,8 @@ class WebSocketTests(SynchronousTestCase):
         for offered, chosen in (
             ([b"v5.channel.k8s.io"], V5),
             ([b"v9.x, v4.channel.k8s.io", b"v5.channel.k8s.io"], V4),
-            ([b"v4.base64.channel.k8s.io"], None),
+            ([b"v2.channel.k8s.io", b"base64.channel.k8s.io"], V1_BASE64),
+            ([b"v3.channel.k8s.io"], None),
             ([b"V5.CHANNEL.K8S.IO"], None),
             ([], None),
         ):

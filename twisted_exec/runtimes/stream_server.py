@@ -44,7 +44,8 @@ from twisted_exec.streaming.interfaces import (
     Subject,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import choose_protocol, serve
+from twisted_exec.streaming.negotiation import choose_protocol
+from twisted_exec.streaming.remotecommand import serve
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Session as LiveSession
 from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending

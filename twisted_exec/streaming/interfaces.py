@@ -120,7 +120,8 @@ class IAttachment(Interface):
 
     def detached(reason: str) -> None:
         """
-        The stream is gone; called exactly once, also after ``end``.
+        The stream is gone; called exactly once, also after ``end``, and also when
+        it never came up and nothing else was called.
 
         :param reason: for audit, such as ``client closed`` or ``connection lost``.
         """
@@ -139,7 +140,7 @@ class IAttachmentTransport(Interface):
     user = Attribute("Whose attachment it is (str).")
 
     def write(data: bytes) -> None:
-        """Send output, in messages of at most 32 KiB each."""
+        """Send output, in messages or frames of at most 32 KiB each."""
 
     def end(ending: Ending) -> None:
         """

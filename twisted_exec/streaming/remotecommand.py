@@ -1,10 +1,16 @@
 """
-The machine's end of a console: ``channel.k8s.io`` messages over a WebSocket.
+The machine's end of a console, over a WebSocket or over SPDY.
 
 :func:`serve` joins an upgrade request to an attachment.  Order at the end, as
-Kubernetes' newest servers keep it: all output, the Status on channel 3, Close
-1000, then wait for the client's Close.  A server that closes sooner resets the
-tail of its output away; one that closes without a Status looks like success.
+Kubernetes' newest servers keep it: all output, the status, the protocol's own end
+(Close 1000, or an end to each stream), then wait for the client to leave.  A server
+that closes sooner resets the tail of its output away; one that closes without a
+status looks like success.
+
+What the client types is kept while the attachment takes no input, up to a limit.
+Beyond it the client is not read any more, since neither protocol can hold back one
+channel: then its sizes, its pings and its leaving wait as well, until the attachment
+takes input again.
 """
 
 from __future__ import annotations
@@ -16,29 +22,24 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, Forbidden
+from twisted_exec.streaming.carrier import ServerCarrier
+from twisted_exec.streaming.channels import ServerMessages
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     Ending,
     IAttachment,
     IAttachmentTransport,
 )
+from twisted_exec.streaming.negotiation import STREAM_PROTOCOL, choose_protocol
 from twisted_exec.streaming.sessions import Session
 from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.spdy import ServerSPDY
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.streaming.websocket import ServerSocket, server_factory, start
-from twisted_exec.wire.channel import (
-    PROTOCOLS,
-    Channel,
-    StreamClosed,
-    StreamData,
-    decode,
-    encode,
-    messages,
-)
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import SizeDecoder, encode_status
-from twisted_exec.wire.upgrade import check_websocket, negotiate, values
+from twisted_exec.wire.channel import Channel
+from twisted_exec.wire.remotecommand import SizeDecoder
+from twisted_exec.wire.remotecommand_streams import asked_channels
+from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,12 @@ class Limits:
     """
     Bounds of one session.
 
-    :param message_bytes: the largest message from the client, 64 KiB or more;
-        larger ones end the session with Close 1009.
+    :param message_bytes: the largest WebSocket message from the client, 64 KiB or
+        more; larger ones end the session with Close 1009.
     :param input_bytes: kept while the attachment takes no input; beyond it the
         client is not read any more.
-    :param close_seconds: how long the client may take for its Close, counted
+    :param open_seconds: how long a SPDY client may take to open its streams.
+    :param close_seconds: how long the client may take to leave, counted
         from the last progress of the output.
     :param ping_seconds: between pings to the client, which keep the
         connections through load balancers alive.  No pong is demanded: a user
@@ -59,37 +61,12 @@ class Limits:
 
     message_bytes: int = 1 << 20
     input_bytes: int = 256 << 10
+    open_seconds: float = 30
     close_seconds: float = 15
     ping_seconds: float = 30
 
 
 DEFAULT_LIMITS = Limits()
-
-
-def choose_protocol(request: Request) -> str:
-    """
-    Check that a request is a complete WebSocket handshake for a console.
-
-    Whoever consumes a token for a session asks this before.
-
-    :return: the subprotocol, ``v5.channel.k8s.io`` or ``v4.channel.k8s.io``.
-    :raises APIError: 400 or 403, saying what is missing.
-    """
-    headers = header_pairs(request.requestHeaders)
-    if not is_upgrade(request):
-        raise BadRequest("Upgrade request required")
-    try:
-        check_websocket(request.method, headers)
-    except RemoteProtocolError as problem:
-        raise BadRequest(str(problem)) from None
-    offered = values(headers, b"sec-websocket-protocol")
-    chosen = negotiate(offered, PROTOCOLS)
-    if chosen is None:
-        ours = " and ".join(PROTOCOLS)
-        if not offered:
-            raise BadRequest(f"the request offers no subprotocol; this server speaks {ours}")
-        raise Forbidden(f"no subprotocol in common; this server speaks {ours}")
-    return chosen
 
 
 def serve(
@@ -105,8 +82,10 @@ def serve(
     """
     Answer a request with a console.
 
-    ``attachment.attached`` is called before this returns, and so may
-    ``data_received`` be: a client may send right behind its request.
+    Over a WebSocket ``attachment.attached`` is called before this returns, and so may
+    ``data_received`` be: a client may send right behind its request.  Over SPDY that
+    waits for the client's streams; a client that opens none is never attached, but
+    detached all the same.
 
     :param session: the session's id, told to the client as ``Audit-Id``.
     :param record: the session in :class:`~twisted_exec.streaming.sessions.Sessions`
@@ -117,23 +96,42 @@ def serve(
     :raises ConnectionDone: the client has left.
     """
     protocol = choose_protocol(request)
-    (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
     server = ConsoleServer(
-        attachment, protocol, session=session, user=user, clock=clock, limits=limits
+        attachment, session=session, user=user, clock=clock, limits=limits, record=record
     )
-    socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": session})
-    server.use(socket, record)
-    take_over(
-        request,
-        start(
-            socket,
-            server_factory(clock, limits.message_bytes),
-            server,
-            clock,
-            limits.close_seconds,
-        ),
-    )
+    take = _take_over_spdy if is_upgrade(request) == SPDY else _take_over_websocket
+    take(request, server, protocol, clock, limits)
     return server
+
+
+def _take_over_websocket(
+    request: Request, server: ConsoleServer, protocol: str, clock: IReactorTime, limits: Limits
+) -> None:
+    (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
+    socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": server.session})
+    carrier = ServerMessages(socket, protocol, server)
+    server.use(carrier)
+    factory = server_factory(clock, limits.message_bytes)
+    take_over(request, start(socket, factory, carrier, clock, limits.close_seconds))
+
+
+def _take_over_spdy(
+    request: Request, server: ConsoleServer, protocol: str, clock: IReactorTime, limits: Limits
+) -> None:
+    carrier = ServerSPDY(
+        protocol,
+        asked_channels(request.args),
+        user=server,
+        clock=clock,
+        open_seconds=limits.open_seconds,
+        linger_seconds=limits.close_seconds,
+    )
+    server.use(carrier)
+    headers = [
+        (STREAM_PROTOCOL, protocol.encode("ascii")),
+        (b"Audit-Id", server.session.encode("ascii")),
+    ]
+    take_over(request, carrier, switching_protocols(SPDY, headers))
 
 
 @implementer(IAttachmentTransport)
@@ -148,16 +146,17 @@ class ConsoleServer:
     def __init__(
         self,
         attachment: IAttachment,
-        protocol: str,
         *,
         session: str,
         user: str,
         clock: IReactorTime,
         limits: Limits,
+        record: Session | None,
     ) -> None:
-        self.session, self.user, self.protocol = session, user, protocol
+        self.session, self.user = session, user
         self.bytes_to_machine = self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
+        self._record = record
         self._sizes = SizeDecoder()
         self._producer: Any = None
         self._input: deque[bytes | None] = deque()  # None: the input's end
@@ -169,24 +168,23 @@ class ConsoleServer:
         self._why = ""
         self._timer: IDelayedCall | None = None
 
-    def use(self, socket: ServerSocket, record: Session | None) -> None:
-        """What it speaks through, and who keeps the record."""
-        self._socket, self._record = socket, record
-        socket.on_flow(self._flow)
+    def use(self, carrier: ServerCarrier) -> None:
+        """What it speaks through."""
+        self._carrier = carrier
+        carrier.on_flow(self._flow)
 
     # IAttachmentTransport
 
     def write(self, data: bytes) -> None:
         if not self._ending:
             self.bytes_to_user += len(data)
-            for message in messages(Channel.STDOUT, data):
-                self._socket.send(message)
+            self._carrier.send(Channel.STDOUT, data)
 
     def end(self, ending: Ending) -> None:
         if self._ending:
             return
         self._finish(ending)
-        self._socket.close()
+        self._carrier.close()
 
     def pause_input(self) -> None:
         self._input_paused = True
@@ -201,7 +199,7 @@ class ConsoleServer:
         self._producer = producer
         if self._detached:
             producer.stopProducing()
-        elif self._socket.blocked:
+        elif self._carrier.blocked:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
@@ -209,38 +207,32 @@ class ConsoleServer:
 
     def cut(self) -> None:
         """End without a word; for when the time to say one is over."""
-        self._socket.abort()
+        self._carrier.abort()
 
-    # SocketUser
+    # CarrierUser
 
-    def opened(self) -> None:
-        self._socket.send(encode(Channel.STDOUT))  # "connected"; some clients wait for it
-        self._arm(self._limits.ping_seconds, self._ping)
-        self._attachment.attached(self)
+    def connected(self) -> None:
         if self._record is not None:
             self._record.carry(self.end, self.cut)
 
-    def message_received(self, message: bytes) -> None:
+    def opened(self) -> None:
+        if not self._ending:
+            self._arm(self._limits.ping_seconds, self._ping)
+            self._attachment.attached(self)
+
+    def received(self, channel: Channel, data: bytes) -> None:
         if self._ending:
             return
-        try:
-            event = decode(message, self.protocol)
-        except RemoteProtocolError as problem:
-            self._socket.fail(str(problem))
-            return
-        if isinstance(event, StreamClosed):
-            if event.channel is Channel.STDIN and not self._input_over:
-                self._input_over = True
-                self._take(None)
-        elif isinstance(event, StreamData):
-            self._stream_data(event)
-
-    def _stream_data(self, event: StreamData) -> None:
-        if event.channel is Channel.STDIN and event.data and not self._input_over:
-            self._take(event.data)
-        elif event.channel is Channel.RESIZE:
-            for size in self._sizes.feed(event.data):
+        if channel is Channel.STDIN and not self._input_over:
+            self._take(data)
+        elif channel is Channel.RESIZE:
+            for size in self._sizes.feed(data):
                 self._attachment.window_changed(size)
+
+    def ended(self, channel: Channel) -> None:
+        if channel is Channel.STDIN and not self._input_over and not self._ending:
+            self._input_over = True
+            self._take(None)
 
     def pong_received(self) -> None:
         """That the peer lives is known from TCP."""
@@ -251,7 +243,7 @@ class ConsoleServer:
             self._why = f"protocol error: {reason}"
         self._detach(self._why)
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self) -> None:
         if not self._ending:
             self._ending = True
             self._disarm()
@@ -271,7 +263,7 @@ class ConsoleServer:
         if self._queued >= self._limits.input_bytes:
             # Pings stay unread as well from here on; there is no other way to
             # make this client stop.
-            self._socket.transport.pauseProducing()
+            self._carrier.transport.pauseProducing()
 
     def _deliver(self) -> None:
         was_full = self._queued >= self._limits.input_bytes
@@ -284,7 +276,7 @@ class ConsoleServer:
                 self.bytes_to_machine += len(data)
                 self._attachment.data_received(data)
         if was_full and self._queued < self._limits.input_bytes:
-            self._socket.transport.resumeProducing()
+            self._carrier.transport.resumeProducing()
 
     # Output
 
@@ -300,14 +292,14 @@ class ConsoleServer:
     # The end
 
     def _finish(self, ending: Ending) -> None:
-        """Say how it ended; the Close is the caller's."""
+        """Say how it ended; to close is the caller's."""
         self._ending, self._why = True, ending.reason
-        self._socket.send(encode(Channel.ERROR, encode_status(ending)))
+        self._carrier.send_status(ending)
         self._input.clear()
         self._queued = 0
-        # Whatever the client still sends is thrown away, but its Close must be seen.
-        self._socket.transport.resumeProducing()
-        self._arm(self._limits.close_seconds, self._socket.hang_up)
+        # Whatever the client still sends is thrown away, but that it leaves must be seen.
+        self._carrier.transport.resumeProducing()
+        self._arm(self._limits.close_seconds, self._carrier.hang_up)
 
     def _detach(self, reason: str) -> None:
         if self._detached:
@@ -326,7 +318,7 @@ class ConsoleServer:
 
     def _ping(self) -> None:
         self._timer = None
-        self._socket.ping()
+        self._carrier.ping()
         self._arm(self._limits.ping_seconds, self._ping)
 
     def _arm(self, seconds: float, then: Any) -> None:

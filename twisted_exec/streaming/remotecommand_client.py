@@ -1,49 +1,56 @@
 """
-The user's end of a console: ``channel.k8s.io`` messages over a WebSocket.
+The user's end of a console, over a WebSocket or over SPDY.
 
-A session is over when the server closes the WebSocket; what it *was* says the
-Status that came before.  Kubernetes' own client takes a Close without a Status
+A session is over when the server ends the stream; what it *was* says the
+status that came before.  Kubernetes' own client takes an end without a status
 for success and a lost connection for whatever came last; here a session without
-a Status is one whose connection was lost, however politely.
+a status is one whose connection was lost, however politely.
 
 A server that does not speak version 5 (it answers with another subprotocol, or
 as Go's WebSocket server does with an empty 403) is asked again for version 4,
-which cannot tell the end of input.
+which cannot tell the end of input, and then for SPDY, which can.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from typing import Protocol as Typing
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocol,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
 
 from twisted_exec.api.status import BadGateway
+from twisted_exec.streaming.carrier import ClientCarrier
+from twisted_exec.streaming.channels import ClientMessages
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, TerminalSize
+from twisted_exec.streaming.negotiation import (
+    OVER_SPDY,
+    Attempt,
+    OtherProtocol,
+    of_the_protocol,
+)
+from twisted_exec.streaming.spdy import ClientSPDY
 from twisted_exec.streaming.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
     upgrade,
 )
-from twisted_exec.streaming.websocket import ClientSocket, client_factory, new_key, start
-from twisted_exec.wire.channel import (
-    PROTOCOLS,
-    V5,
-    Channel,
-    StreamData,
-    decode,
-    encode,
-    encode_close,
-    messages,
-)
+from twisted_exec.streaming.websocket import ClientSocket, client_factory, start
+from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import STATUS_LIMIT_BYTES, decode_status, encode_size
-from twisted_exec.wire.upgrade import accept_key, values
+from twisted_exec.wire.remotecommand import STATUS_LIMIT_BYTES, decode_ending, encode_size
+from twisted_exec.wire.upgrade import values
+
+ATTEMPTS = (V5, V4, OVER_SPDY)
+"""What is tried, in this order."""
 
 PING_SECONDS = 5
 PONG_SECONDS = 61
@@ -79,12 +86,6 @@ class ConsoleUser(Typing):
         """
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    head: UpgradeRequest
-    key: bytes
-
-
 def connect(
     endpoint: IStreamClientEndpoint,
     head: UpgradeRequest,
@@ -92,7 +93,7 @@ def connect(
     *,
     clock: IReactorTime,
     timeout_seconds: float,
-    protocols: Sequence[str] = PROTOCOLS,
+    protocols: Sequence[str] = ATTEMPTS,
 ) -> Deferred[ConsoleClient]:
     """
     Open a console.
@@ -101,74 +102,54 @@ def connect(
         are among its headers.
     :param user: told of everything that comes, beginning with ``attached``,
         before the Deferred fires.
-    :param timeout_seconds: for connecting, and again for the answer.
-    :param protocols: tried in this order, one connection each.
+    :param timeout_seconds: for connecting, again for the answer, and with SPDY
+        again for its streams.
+    :param protocols: tried in this order, one connection each: of
+        :data:`~twisted_exec.wire.channel.PROTOCOLS`, or
+        :data:`~twisted_exec.streaming.negotiation.OVER_SPDY`.
     :return: fires with the stream once it is attached; fails with an
         :class:`~twisted_exec.api.status.APIError`: what the server said, or 502
-        and 504 when it is not there, 400 when it speaks none of ``protocols``.
+        and 504 when it is not there or speaks none of ``protocols``.
         Cancelling closes the connection.
     """
 
     async def open_console() -> ConsoleClient:
         refused: Exception = BadGateway("no subprotocol to offer")
         for protocol in protocols:
-            attempt = _attempt(head, protocol)
+            attempt = Attempt.over(protocol)
             try:
                 upgraded = await upgrade(
-                    endpoint, attempt.head, clock=clock, timeout_seconds=timeout_seconds
+                    endpoint, attempt.head(head), clock=clock, timeout_seconds=timeout_seconds
                 )
-                _check(upgraded, attempt.key, protocol)
+                chosen = attempt.chosen(upgraded)
             except UpgradeRefused as answer:
-                if answer.code != 403 or answer.body:
-                    raise answer.as_api_error() from None
                 refused = answer.as_api_error()
-            except _OtherProtocol as answer:
+                if not of_the_protocol(answer):
+                    raise refused from None
+            except OtherProtocol as answer:
                 refused = BadGateway(str(answer))
             else:
-                return _start(upgraded, user, protocol, clock)
+                return await _start(upgraded, user, protocol, chosen, clock, timeout_seconds)
         raise refused
 
     return Deferred.fromCoroutine(open_console())
 
 
-class _OtherProtocol(Exception):
-    """The server chose a subprotocol that was not offered, or none."""
-
-
-def _attempt(head: UpgradeRequest, protocol: str) -> _Attempt:
-    key = new_key()
-    ours = [
-        (b"Connection", b"Upgrade"),
-        (b"Upgrade", b"websocket"),
-        (b"Sec-WebSocket-Version", b"13"),
-        (b"Sec-WebSocket-Key", key),
-        (b"Sec-WebSocket-Protocol", protocol.encode("ascii")),
-    ]
-    return _Attempt(replace(head, method=b"GET", headers=[*head.headers, *ours]), key)
-
-
-def _check(upgraded: Upgraded, key: bytes, protocol: str) -> None:
-    """:raises BadGateway: the 101 is not an answer to this request."""
-    try:
-        if values(upgraded.headers, b"sec-websocket-accept") != [accept_key(key)]:
-            raise BadGateway("the server's WebSocket handshake is wrong")
-        if values(upgraded.headers, b"sec-websocket-extensions"):
-            raise BadGateway("the server uses a WebSocket extension that was not offered")
-        if values(upgraded.headers, b"sec-websocket-protocol") != [protocol.encode("ascii")]:
-            raise _OtherProtocol(f"the server does not speak {protocol}")
-    except Exception:
-        upgraded.abort()
-        raise
-
-
 def _start(
-    upgraded: Upgraded, user: ConsoleUser, protocol: str, clock: IReactorTime
-) -> ConsoleClient:
+    upgraded: Upgraded,
+    user: ConsoleUser,
+    attempt: str,
+    protocol: str,
+    clock: IReactorTime,
+    timeout_seconds: float,
+) -> Deferred[ConsoleClient]:
     session = b"".join(values(upgraded.headers, b"audit-id")[-1:])
-    client = ConsoleClient(user, protocol, session.decode("ascii", "replace"), clock)
-    factory = client_factory(clock, MESSAGE_BYTES)
-    upgraded.hand_over(start(client.socket, factory, client, clock, LEAVE_SECONDS))
-    return client
+    client = ConsoleClient(user, session.decode("ascii", "replace"), clock)
+    if attempt == OVER_SPDY:
+        upgraded.hand_over(client.over_spdy(protocol, timeout_seconds))
+    else:
+        upgraded.hand_over(client.over_websocket(protocol))
+    return client.opening
 
 
 class ConsoleClient:
@@ -176,18 +157,21 @@ class ConsoleClient:
     A session's stream, from the user's side; :func:`connect` makes it.
 
     :ivar session: its id on every hop, for questions to operators; may be empty.
-    :ivar can_half_close: the end of input can be told (version 5).
+    :ivar opening: fires with this when it is attached; fails with 502 when that cannot be.
     """
 
-    def __init__(self, user: ConsoleUser, protocol: str, session: str, clock: IReactorTime) -> None:
-        self.session, self.protocol = session, protocol
-        self.can_half_close = protocol == V5
-        self.socket = ClientSocket()
+    carrier: ClientCarrier
+
+    def __init__(self, user: ConsoleUser, session: str, clock: IReactorTime) -> None:
+        self.session = session
+        self.opening: Deferred[ConsoleClient] = Deferred(lambda _: self.abort())
         self._user, self._clock = user, clock
         self._producer: Any = None
         self._output: deque[bytes] = deque()
         self._paused = False
+        self._attached = False
         self._status = b""
+        self._status_ended = False  # all of it has come, even if that is nothing
         self._over = False  # no more will come but the connection's end
         self._left = False
         self._told = False  # the ending was told
@@ -197,17 +181,46 @@ class ConsoleClient:
         self._unanswered_since: float | None = None
         self._timer: IDelayedCall | None = None
 
+    def over_websocket(self, protocol: str) -> IProtocol:
+        """What is to be given the connection, when it is a WebSocket's."""
+        socket = ClientSocket()
+        carrier = self.carrier = ClientMessages(socket, protocol, self)
+        socket.on_flow(self._flow)
+        factory = client_factory(self._clock, MESSAGE_BYTES)
+        return start(socket, factory, carrier, self._clock, LEAVE_SECONDS)
+
+    def over_spdy(self, protocol: str, open_seconds: float) -> IProtocol:
+        """What is to be given the connection, when it is SPDY's."""
+        carrier = self.carrier = ClientSPDY(
+            protocol,
+            user=self,
+            clock=self._clock,
+            open_seconds=open_seconds,
+            linger_seconds=LEAVE_SECONDS,
+        )
+        carrier.on_flow(self._flow)
+        return carrier
+
     @property
     def transport(self) -> Any:
         """For addresses."""
-        return self.socket.transport
+        return self.carrier.transport
+
+    @property
+    def protocol(self) -> str:
+        """The version's name."""
+        return self.carrier.protocol
+
+    @property
+    def can_half_close(self) -> bool:
+        """The end of input can be told (version 5, or SPDY)."""
+        return self.carrier.can_half_close
 
     # For the user.
 
     def write(self, data: bytes) -> None:
         """Input for the machine; dropped when the session is over."""
-        for message in messages(Channel.STDIN, data):
-            self.socket.send(message)
+        self.carrier.send(Channel.STDIN, data)
 
     def end_input(self) -> None:
         """
@@ -215,16 +228,16 @@ class ConsoleClient:
 
         :raises LocalProtocolError: not :attr:`can_half_close`.
         """
-        self.socket.send(encode_close(Channel.STDIN, self.protocol))
+        self.carrier.end(Channel.STDIN)
 
     def resize(self, size: TerminalSize) -> None:
         """The user's terminal has a new size."""
-        self.socket.send(encode(Channel.RESIZE, encode_size(size)))
+        self.carrier.send(Channel.RESIZE, encode_size(size))
 
     def pause_output(self) -> None:
         """Deliver no more for now; the machine's end is held back."""
         self._paused = True
-        self.socket.transport.pauseProducing()
+        self.carrier.transport.pauseProducing()
 
     def resume_output(self) -> None:
         """Deliver again."""
@@ -233,12 +246,12 @@ class ConsoleClient:
             self._unanswered_since = self._clock.seconds()  # its pong may lie unread
         self._deliver()
         if not self._paused and self._gone is None:
-            self.socket.transport.resumeProducing()
+            self.carrier.transport.resumeProducing()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """As :class:`~twisted.internet.interfaces.IConsumer`; ``streaming`` is true."""
         self._producer = producer
-        if self.socket.blocked:
+        if self.carrier.blocked:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
@@ -251,37 +264,41 @@ class ConsoleClient:
             return
         self._left = True
         self.resume_output()  # the server's Close must be read
-        self.socket.close()
-        self._arm(LEAVE_SECONDS, self.socket.hang_up)
+        self.carrier.close()
+        self._arm(LEAVE_SECONDS, self.carrier.hang_up)
 
     def abort(self) -> None:
         """Reset the connection."""
         self._left = True
         if self._gone is None:
-            self.socket.abort()
+            self.carrier.abort()
 
-    # SocketUser
+    # CarrierUser
+
+    def connected(self) -> None:
+        """It is the channels that count."""
 
     def opened(self) -> None:
-        self.socket.on_flow(self._flow)
+        self._attached = True
         self._arm(PING_SECONDS, self._ping)
         self._user.attached(self)
+        self.opening.callback(self)
 
-    def message_received(self, message: bytes) -> None:
+    def received(self, channel: Channel, data: bytes) -> None:
         self._unanswered_since = None
-        try:
-            event = decode(message, self.protocol)
-        except RemoteProtocolError:
-            return  # 255 is no message of a server's; kubectl passes over it as well
-        if not isinstance(event, StreamData) or self._over:
+        if self._over:
             return
-        if event.channel in (Channel.STDOUT, Channel.STDERR) and event.data:
-            self._output.append(event.data)
+        if channel in (Channel.STDOUT, Channel.STDERR):
+            self._output.append(data)
             self._deliver()
-        elif event.channel is Channel.ERROR:
-            self._status += event.data
+        elif channel is Channel.ERROR:
+            self._status += data
             if len(self._status) > STATUS_LIMIT_BYTES:
-                self.socket.fail("the status is too large")
+                self.carrier.fail("the status is too large")
+
+    def ended(self, channel: Channel) -> None:
+        if channel is Channel.ERROR:
+            self._status_ended = True
 
     def pong_received(self) -> None:
         self._unanswered_since = None
@@ -289,9 +306,9 @@ class ConsoleClient:
     def failing(self, reason: str) -> None:
         self._why = f"the server broke the protocol: {reason}"
         self._over = True
-        self._arm(LEAVE_SECONDS, self.socket.hang_up)
+        self._arm(LEAVE_SECONDS, self.carrier.hang_up)
 
-    def close_received(self, code: int | None) -> None:
+    def close_received(self) -> None:
         self._over = True
         self._disarm()
         self._deliver()
@@ -300,7 +317,10 @@ class ConsoleClient:
         self._disarm()
         self._over = True
         self._gone = self._why or reason
-        self._deliver()
+        if self._attached:
+            self._deliver()
+        elif not self._left:
+            self.opening.errback(BadGateway(self._gone))
 
     # Delivery: output, then the ending, then the end.
 
@@ -318,11 +338,11 @@ class ConsoleClient:
             self._user.detached(LOST if without_status else self._gone)
 
     def _tell_ending(self) -> None:
-        if self._told or self._left or not self._status:
+        if self._told or self._left or not (self._status or self._status_ended):
             return
         self._told = True
         try:
-            ending = decode_status(self._status)
+            ending = decode_ending(self._status, self.protocol)
         except RemoteProtocolError as problem:
             ending = Ending(INTERNAL, f"the server's status cannot be read: {problem}")
         self._user.ended(ending)
@@ -339,13 +359,13 @@ class ConsoleClient:
     def _ping(self) -> None:
         self._timer = None
         now, since = self._clock.seconds(), self._unanswered_since
-        held_up = self._paused or self.socket.blocked
+        held_up = self._paused or self.carrier.blocked
         if since is not None and now - since >= PONG_SECONDS and not held_up:
             self._why = f"the server has not answered for {PONG_SECONDS} seconds"
-            self.socket.abort()
+            self.carrier.abort()
             return
-        if not self.socket.blocked:
-            self.socket.ping()
+        if not self.carrier.blocked:
+            self.carrier.ping()
             if since is None:
                 self._unanswered_since = now
         self._arm(PING_SECONDS, self._ping)

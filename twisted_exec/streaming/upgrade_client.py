@@ -77,7 +77,7 @@ class UpgradeRefused(Exception):
         """
         if self.code < 400:
             return BadGateway(f"invalid upgrade response: status code {self.code}")
-        told = self._status() or from_code(self.code, self._text())
+        told = self.status() or from_code(self.code, self._text())
         if told.code != self.code:  # a Status that lies about its own answer
             told = APIError(told.message, code=self.code, reason=told.reason)
         retry = {name.lower(): value for name, value in self.headers}.get(b"retry-after", b"")
@@ -85,7 +85,8 @@ class UpgradeRefused(Exception):
             told.retry_after_seconds = int(retry)
         return told
 
-    def _status(self) -> APIError | None:
+    def status(self) -> APIError | None:
+        """The Status that the peer answered, if it was one."""
         try:
             status = json.loads(self.body)
         except (ValueError, RecursionError):

@@ -13,8 +13,7 @@ What else differs from autobahn as it comes:
 * all times are ours, on the clock we are given: autobahn's own closing timer
   begins before a slow reader has the output, and ends in a reset;
 * no end is a reset, unless time is over;
-* a ping is answered while output is blocked, but only the latest of them: a
-  peer that sends pings and reads nothing would fill our memory.
+* a ping is answered while output is blocked, but only the latest of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from __future__ import annotations
 import base64
 import os
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 from typing import Protocol as Typing
@@ -34,14 +32,12 @@ from autobahn.twisted.websocket import (
     WebSocketServerProtocol,
 )
 from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
-from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IDelayedCall, IProtocol, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IProtocol, IReactorTime
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from twisted_exec.streaming.flow import close_behind
+from twisted_exec.streaming.carrier import PacedConnection
 from twisted_exec.wire.upgrade import accept_key
 
 NORMAL = 1000
@@ -72,33 +68,20 @@ class SocketUser(Typing):
         """The connection is gone; called once, the last call."""
 
 
-@implementer(IPushProducer)
-class MessageSocket:
-    """
-    What both ends add to autobahn's protocols; mixed in before them.
+class MessageSocket(PacedConnection):
+    """What both ends add to autobahn's protocols; mixed in before them."""
 
-    :ivar blocked: the transport takes no more for now.
-    """
-
-    transport: Any
     state: Any
     STATE_OPEN: Any
     STATE_CLOSED: Any
     user: SocketUser
-    clock: IReactorTime
-    linger_seconds: float
-    blocked = False
-    _pong: bytes | None = None
-    _hung_up = False
-    _abort_timer: IDelayedCall | None = None
-    _flow: Callable[[bool], None] | None = None
 
     # For the user.
 
-    def send(self, message: bytes) -> None:
-        """Send one binary message, unfragmented; dropped when the socket is closing."""
+    def send(self, message: bytes, text: bool = False) -> None:
+        """Send one message, binary or text, unfragmented; dropped when the socket is closing."""
         if self.can_send:
-            self.sendMessage(message, isBinary=True)  # type: ignore[attr-defined]
+            self.sendMessage(message, isBinary=not text)  # type: ignore[attr-defined]
 
     def ping(self) -> None:
         """Ask for a pong, unless the ping would only join a queue."""
@@ -113,45 +96,10 @@ class MessageSocket:
         """The peer broke the protocol above this one."""
         self._fail_connection(PROTOCOL_ERROR, reason)
 
-    def hang_up(self) -> None:
-        """Close the connection behind what was sent; reset it when that takes too long."""
-        if not self._hung_up:
-            self._hung_up = True
-            self._abort_timer = self.clock.callLater(self.linger_seconds, self._abort)
-            self.transport.unregisterProducer()
-            self.transport.resumeProducing()  # to see the peer's end
-            close_behind(self.transport)
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        self.transport.abortConnection()
-
     @property
     def can_send(self) -> bool:
         """Neither side has sent a Close."""
         return bool(self.state == self.STATE_OPEN)
-
-    def on_flow(self, changed: Callable[[bool], None]) -> None:
-        """``changed(True)`` when the transport is full, ``changed(False)`` when it has room."""
-        self._flow = changed
-
-    # As the transport's producer.
-
-    def pauseProducing(self) -> None:
-        self.blocked = True
-        if self._flow is not None:
-            self._flow(True)
-
-    def resumeProducing(self) -> None:
-        self.blocked = False
-        pong, self._pong = self._pong, None
-        if pong is not None:
-            self.sendPong(pong)  # type: ignore[attr-defined]
-        if self._flow is not None:
-            self._flow(False)
-
-    def stopProducing(self) -> None:
-        """The transport is dying; ``connectionLost`` follows."""
 
     # What Twisted and autobahn call.
 
@@ -186,10 +134,10 @@ class MessageSocket:
             self.user.message_received(message)
 
     def onPing(self, payload: bytes) -> None:
-        if self.blocked:
-            self._pong = payload
-        else:
-            self.sendPong(payload)  # type: ignore[attr-defined]
+        self.asked(payload)
+
+    def answer(self, question: bytes) -> None:
+        self.sendPong(question)  # type: ignore[attr-defined]
 
     def onPong(self, payload: bytes) -> None:
         self.user.pong_received()
@@ -212,19 +160,10 @@ class MessageSocket:
             self.hang_up()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._hung_up = True
-        timer, self._abort_timer = self._abort_timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
-        self._flow = None
+        told = self.connection_lost(reason)
         self.wasClean = True  # keeps autobahn from composing a reason of its own
         self._connectionLost(reason)  # type: ignore[attr-defined]
-        clean = reason.check(ConnectionDone) is not None
-        self.user.lost("connection closed" if clean else "connection lost")
-
-    def _abort(self) -> None:
-        self._abort_timer = None
-        self.transport.abortConnection()
+        self.user.lost(told)
 
 
 class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc]
@@ -232,7 +171,7 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
     The server's end, over a connection that was taken over.
 
     :param key: the client's ``Sec-WebSocket-Key``.
-    :param subprotocol: the one we chose.
+    :param subprotocol: the one we chose; empty when the client offered none.
     :param headers: of the 101, besides its own.
     """
 
@@ -242,15 +181,15 @@ class ServerSocket(MessageSocket, WebSocketServerProtocol):  # type: ignore[misc
 
     def makeConnection(self, transport: Any) -> None:
         super().makeConnection(transport)
+        offer = f"Sec-WebSocket-Protocol: {self._subprotocol}\r\n" if self._subprotocol else ""
         head = (
             "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {self._key}\r\n"
-            f"Sec-WebSocket-Protocol: {self._subprotocol}\r\n\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {self._key}\r\n{offer}\r\n"
         )
         self._dataReceived(head.encode("ascii"))
 
-    def onConnect(self, request: object) -> tuple[str, dict[str, str]]:
-        return self._subprotocol, self._headers
+    def onConnect(self, request: object) -> tuple[str | None, dict[str, str]]:
+        return self._subprotocol or None, self._headers
 
 
 class ClientSocket(MessageSocket, WebSocketClientProtocol):  # type: ignore[misc]

@@ -1,10 +1,11 @@
 """
 The ``channel.k8s.io`` messages, without I/O.
 
-One WebSocket message is one channel byte, then payload.  Versions 4 and 5 share
-it; version 5 adds message 255, by which a client says that a channel has no
-more data.  What is unknown is passed over rather than refused, as every
-Kubernetes server and client does: so new channels can be added.
+One WebSocket message is one channel byte, then payload, in all versions; version 5
+adds message 255, by which a client says that a channel has no more data.  The
+base64 protocols are for clients that have nothing but text: a digit in the place of
+the byte, then the payload in base64.  What is unknown is passed over rather than
+refused, as every Kubernetes server and client does: so new channels can be added.
 
 Source: Kubernetes, ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go``
 and ``pkg/util/httpstream/wsstream/conn.go``.
@@ -12,20 +13,30 @@ and ``pkg/util/httpstream/wsstream/conn.go``.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
+V1 = "channel.k8s.io"
 V4 = "v4.channel.k8s.io"
 V5 = "v5.channel.k8s.io"
-PROTOCOLS = (V5, V4)
-"""What we speak, the one we like best first."""
+V1_BASE64 = "base64.channel.k8s.io"
+V4_BASE64 = "v4.base64.channel.k8s.io"
+UNNAMED = ""
+"""What a client speaks that names no protocol: version 1."""
+
+PROTOCOLS = (V5, V4, V4_BASE64, V1, V1_BASE64)
+"""What we speak over a WebSocket, the one we like best first."""
 
 MAX_PAYLOAD_BYTES = 32 << 10
 """Of one message we send: with its channel byte it fits one buffer of kubectl's."""
 
+_BASE64 = frozenset({V1_BASE64, V4_BASE64})
+_MAX_IN_BASE64 = MAX_PAYLOAD_BYTES // 4 * 3
 _CLOSE = 255
 
 
@@ -54,17 +65,24 @@ class StreamClosed:
     channel: Channel
 
 
+def is_text(protocol: str) -> bool:
+    """Whether the messages of a protocol are text."""
+    return protocol in _BASE64
+
+
 def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | None:
     """
     Read one WebSocket message, binary or text.
 
     :param message: the whole payload.
-    :return: ``None`` for what is to be ignored: no channel byte, or a channel
-        that nobody defined.
+    :return: ``None`` for what is to be ignored: no channel byte, a channel
+        that nobody defined, or what is not base64 where it must be.
     :raises RemoteProtocolError: a version 5 close that does not name one channel.
     """
     if not message:
         return None
+    if protocol in _BASE64:
+        return _decode_base64(message)
     number = message[0]
     if number in _KNOWN:
         return StreamData(_KNOWN[number], message[1:])
@@ -79,21 +97,41 @@ def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | No
 _KNOWN = {int(channel): channel for channel in Channel}
 
 
-def encode(channel: Channel, data: bytes = b"") -> bytes:
+def _decode_base64(message: bytes) -> StreamData | None:
+    channel = _KNOWN.get(message[0] - ord("0"))
+    if channel is None:
+        return None
+    try:
+        # Go passes over line ends, too.
+        data = base64.b64decode(message[1:].translate(None, b"\r\n"), validate=True)
+    except binascii.Error:
+        return None
+    return StreamData(channel, data)
+
+
+def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
     """
     One message.
 
-    :param data: at most :data:`MAX_PAYLOAD_BYTES`; empty is a greeting.
+    :param data: at most :data:`MAX_PAYLOAD_BYTES`, in base64 three quarters
+        of it; empty is a greeting.
     :raises LocalProtocolError: too much for one message.
     """
-    if len(data) > MAX_PAYLOAD_BYTES:
+    in_base64 = protocol in _BASE64
+    if len(data) > (_MAX_IN_BASE64 if in_base64 else MAX_PAYLOAD_BYTES):
         raise LocalProtocolError(f"{len(data)} bytes do not fit one message")
+    if in_base64:
+        return b"%d" % channel + base64.b64encode(data)
     return bytes((channel,)) + data
 
 
-def messages(channel: Channel, data: bytes) -> Iterator[bytes]:
+def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[bytes]:
     """As many messages as ``data`` needs; none for no bytes."""
     view = memoryview(data)
+    if protocol in _BASE64:
+        for start in range(0, len(data), _MAX_IN_BASE64):
+            yield b"%d" % channel + base64.b64encode(view[start : start + _MAX_IN_BASE64])
+        return
     for start in range(0, len(data), MAX_PAYLOAD_BYTES):
         yield bytes((channel,)) + view[start : start + MAX_PAYLOAD_BYTES]
 
@@ -102,7 +140,7 @@ def encode_close(channel: Channel, protocol: str = V5) -> bytes:
     """
     The message that says there is no more on ``channel``.
 
-    :raises LocalProtocolError: version 4 has no such message.
+    :raises LocalProtocolError: the versions before 5 have no such message.
     """
     if protocol != V5:
         raise LocalProtocolError(f"{protocol} cannot close one channel")

@@ -4,9 +4,10 @@ What the two ends of a console say besides bytes: sizes and endings.
 A session ends with one ``Status`` document on the error channel.  Kubernetes
 knows three forms of it (success, a process's exit code, any other failure); we
 keep to them and put a word of our own into ``details.causes``, so that our own
-client can tell *why* and foreign ones still show the message.  Sources:
+client can tell *why* and foreign ones still show the message.  Before version 4
+there is no document, only the message of a failure, and nothing for success.  Sources:
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
-``k8s.io/client-go/tools/remotecommand/{v4,resize}.go`` (what clients read).
+``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from twisted_exec.wire.channel import V4, V4_BASE64, V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
 # The vocabulary of endings.  ``COMPLETED`` without an exit code or with 0 is
@@ -32,6 +34,7 @@ INTERNAL = "InternalError"
 STATUS_LIMIT_BYTES = 64 << 10
 """A Status larger than this is refused unread."""
 
+_WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _SPACE = b" \t\r\n"
 _EXIT_REASON = "NonZeroExitCode"
 _EXIT_CAUSE = "ExitCode"
@@ -72,6 +75,34 @@ class Ending:
     def ok(self) -> bool:
         """The status says Success: the session ended as its user wished."""
         return self.reason == COMPLETED and not self.exit_code
+
+
+def has_status(protocol: str) -> bool:
+    """Whether a protocol ends with a Status; those before version 4 end with a text."""
+    return protocol in _WITH_STATUS
+
+
+def encode_ending(ending: Ending, protocol: str) -> bytes:
+    """What is sent on the error channel; empty when a text has nothing to say."""
+    if has_status(protocol):
+        return encode_status(ending)
+    text: str = _status(ending).get("message", "")
+    return text.encode()
+
+
+def decode_ending(document: bytes, protocol: str) -> Ending:
+    """
+    Read what came on the error channel, all of it.
+
+    A text that comes is a failure, whatever it says: there were no codes yet.
+
+    :raises RemoteProtocolError: see :func:`decode_status`.
+    """
+    if has_status(protocol) or not document:
+        return decode_status(document)
+    if len(document) > STATUS_LIMIT_BYTES:
+        raise RemoteProtocolError(f"status is larger than {STATUS_LIMIT_BYTES} bytes")
+    return Ending(INTERNAL, document.decode("utf-8", "replace").strip())
 
 
 def encode_status(ending: Ending) -> bytes:

@@ -1,0 +1,640 @@
+"""
+Tests for :mod:`twisted_exec.streaming.spdy`: a console as a SPDY client has it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import (
+    COMPLETED,
+    LINE_LOST,
+    Ending,
+    IAttachmentTransport,
+    Subject,
+    TerminalSize,
+)
+from twisted_exec.streaming.remotecommand import Limits, serve
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.spdy import UNREAD_BYTES
+from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.testing.http import MemoryServer
+from twisted_exec.wire import spdy_frames as frames
+from twisted_exec.wire.spdy_frames import RstStream, SynReply
+
+from ..contracts.attachment import AttachmentTransportContract
+from ..wire.test_spdy_frames import CAPTURES
+from .spdy_peer import SPDYPeer, handshake
+from .test_remotecommand import ServeTestCase, Serving
+from .test_sessions import Records
+
+SUCCESS = b'{"metadata":{},"status":"Success"}'
+TERMINAL = ("error", "stdin", "stdout", "resize")
+
+
+class SPDYTestCase(ServeTestCase):
+    """A console, served in memory to a client that speaks SPDY."""
+
+    def begin(self, *names: str, **more: Any) -> SPDYPeer:
+        """A session that is up."""
+        peer = SPDYPeer(self.server, **more)
+        peer.open(*(names or TERMINAL))
+        self.assertEqual(self.attachment.attachments, 1)
+        self.assertEqual(peer.said(), [])
+        return peer
+
+
+class HandshakeTests(SPDYTestCase):
+    """How a request becomes a console."""
+
+    def test_answer(self) -> None:
+        """The 101 names the version that was chosen, and the session."""
+        peer = SPDYPeer(self.server)
+        lines = peer.head.split(b"\r\n")
+        self.assertEqual(lines[0], b"HTTP/1.1 101 Switching Protocols")
+        for line in (
+            b"Connection: Upgrade",
+            b"Upgrade: SPDY/3.1",
+            b"X-Stream-Protocol-Version: v4.channel.k8s.io",
+            b"Audit-Id: s-1",
+        ):
+            self.assertIn(line, lines)
+
+    def test_versions(self) -> None:
+        """The client's first that is on our list, over repeated lines and joined ones alike."""
+        for offers, chosen in (
+            ((b"v4.channel.k8s.io",), b"v4.channel.k8s.io"),
+            ((b"v5.channel.k8s.io, v3.channel.k8s.io,v4.channel.k8s.io",), b"v3.channel.k8s.io"),
+            ((b"x", b"v2.channel.k8s.io", b"v4.channel.k8s.io"), b"v2.channel.k8s.io"),
+            ((b"channel.k8s.io",), b"channel.k8s.io"),
+        ):
+            peer = SPDYPeer(self.server, offers=offers)
+            line = b"X-Stream-Protocol-Version: " + chosen
+            self.assertIn(line, peer.head.split(b"\r\n"))
+
+    def test_get(self) -> None:
+        """Older clients ask with GET."""
+        client = self.server.connect()
+        client.send(handshake().replace(b"POST", b"GET"))
+        self.assertIn(b"101 Switching", client.received())
+
+    def refused(self, request: bytes) -> tuple[int, str, bytes]:
+        client = self.server.connect()
+        client.send(request)
+        raw = client.received()
+        head, _, body = raw.partition(b"\r\n\r\n")
+        status = json.loads(body)
+        self.assertEqual(status["kind"], "Status")
+        self.assertEqual(self.attachment.attachments, 0)
+        return status["code"], status["message"], head
+
+    def test_nothing_in_common(self) -> None:
+        """Whoever speaks nothing of ours is told what there is, one line for each."""
+        code, message, head = self.refused(handshake(offers=(b"v5.channel.k8s.io", b"v9")))
+        ours = ["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"]
+        self.assertEqual(code, 403)
+        self.assertEqual(
+            message,
+            f"no stream protocol in common; this server speaks {', '.join(ours[:3])} and {ours[3]}",
+        )
+        accepted = [
+            line.partition(b": ")[2].decode()
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"x-accepted-stream-protocol-versions:")
+        ]
+        self.assertEqual(accepted, ours)
+
+    def test_nothing_offered(self) -> None:
+        """Whoever offers nothing is told, too."""
+        for offers in ((), (b"",), (b" , ",)):
+            code, message, _ = self.refused(handshake(offers=offers))
+            self.assertEqual(code, 400)
+            self.assertIn("the request has no X-Stream-Protocol-Version header", message)
+
+    def test_early(self) -> None:
+        """Frames behind the request are read."""
+        writer, client = frames.FrameWriter(), self.server.connect()
+        opening = b"".join(
+            writer.syn_stream(2 * number + 1, [(b"streamtype", name.encode())])
+            for number, name in enumerate(TERMINAL)
+        )
+        client.send(handshake() + opening[:20])
+        client.send(opening[20:])
+        self.assertEqual(self.attachment.attachments, 1)
+
+
+class BeginningTests(SPDYTestCase):
+    """When the attachment is attached."""
+
+    def test_replies(self) -> None:
+        """Every stream is answered at once; output and errors are enough to begin."""
+        peer = SPDYPeer(self.server)
+        for number, name in enumerate(TERMINAL):
+            self.assertEqual(self.attachment.attachments, 1 if number == 3 else 0)
+            peer.open(name)
+            self.assertEqual(peer.frames(), [SynReply(2 * number + 1)])
+        transport = self.attachment.transport
+        self.assertEqual((transport.session, transport.user), ("s-1", "ann"))
+        self.assertTrue(IAttachmentTransport.providedBy(transport))
+        self.assertEqual(self.clock.getDelayedCalls()[0].getTime(), 30)  # the pings'
+
+    def test_asked_for(self) -> None:
+        """A request may say which streams will come."""
+        peer = SPDYPeer(self.server, query=b"?stdin=true&stdout=true&stderr=true")
+        peer.open("error", "stdout", "stderr")
+        self.assertEqual(self.attachment.attachments, 0)
+        peer.open("stdin")
+        self.assertEqual(self.attachment.attachments, 1)
+
+    def test_early_input(self) -> None:
+        """What is typed before that waits, and comes first."""
+        peer = SPDYPeer(self.server)
+        peer.open("error", "stdin", "resize")
+        peer.send("resize", b'{"Width":80,"Height":24}')
+        peer.send("stdin", b"ls\n")
+        self.assertEqual(self.attachment.received, b"")
+        peer.open("stdout")
+        self.assertEqual(self.attachment.received, b"ls\n")
+        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
+
+    def test_without_output(self) -> None:
+        """A client that wants no output is attached when it is clear that none will be wanted."""
+        peer = SPDYPeer(self.server)
+        peer.open("error", "stdin")
+        peer.send("stdin", b"reboot\n")
+        self.clock.advance(29)
+        self.assertEqual(self.attachment.attachments, 0)
+        self.clock.advance(1)
+        self.assertEqual((self.attachment.attachments, self.attachment.received), (1, b"reboot\n"))
+        self.attachment.transport.write(b"for nobody")
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.assertEqual(peer.said(), [("error", SUCCESS), "end error", "reset stdin"])
+
+    def test_output_only(self) -> None:
+        """So is one that wants nothing else."""
+        peer = self.begin("error", "stdout", query=b"?stdout=true")
+        self.attachment.transport.write(b"hello")
+        self.assertEqual(peer.said(), [("stdout", b"hello")])
+
+    def test_nothing(self) -> None:
+        """A client that opens no streams is not waited for for ever; it was never attached."""
+        peer = SPDYPeer(self.server)
+        self.clock.advance(30)
+        self.assertTrue(peer.client.aborted)
+        self.assertEqual(self.attachment.attachments, 0)
+        why = "the streams were not opened within 30 s"
+        self.assertEqual(self.attachment.detached_with, [why])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_leaves_before(self) -> None:
+        """Neither was one that leaves before."""
+        peer = SPDYPeer(self.server)
+        peer.open("error")
+        peer.client.lose()
+        self.assertEqual(self.attachment.attachments, 0)
+        self.assertEqual(self.attachment.detached_with, ["connection closed"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_says_so_before(self) -> None:
+        """Or says that it leaves."""
+        peer = SPDYPeer(self.server)
+        peer.open("error")
+        peer.raw(frames.go_away(0))
+        self.assertEqual(self.attachment.detached_with, ["client closed"])
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_twice(self) -> None:
+        """There is one stream of each kind."""
+        peer = self.begin()
+        peer.open("stdout")
+        self.assertEqual(peer.frames(), [RstStream(9, 5)])
+
+
+class TalkTests(SPDYTestCase):
+    """Input, output, sizes."""
+
+    def test_input(self) -> None:
+        """Input arrives, and its end behind it."""
+        peer = self.begin()
+        peer.send("stdin", b"ab")
+        peer.send("stdin", b"c", fin=True)
+        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"abc", 1))
+        self.assertEqual(self.serving.server.bytes_to_machine, 3)
+        self.attachment.transport.write(b"still here")
+        self.assertEqual(peer.said(), [("stdout", b"still here")])
+
+    def test_resize(self) -> None:
+        """Sizes arrive, however they are cut into frames."""
+        peer = self.begin()
+        for part in (b'{"Width":80,"Height":24}\n{"Wi', b'dth":81,"Height":25}\n', b"x", b"{}"):
+            peer.send("resize", part)
+        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24), TerminalSize(81, 25)])
+
+    def test_output(self) -> None:
+        """Output goes out in frames of 32 KiB at most."""
+        peer = self.begin()
+        data = bytes(range(256)) * 300
+        self.attachment.transport.write(data)
+        sizes = [len(frame.data) for frame in peer.frames() if isinstance(frame, frames.Data)]
+        self.assertEqual((max(sizes), sum(sizes)), (32 << 10, len(data)))
+        self.assertEqual(self.serving.server.bytes_to_user, len(data))
+
+    def test_paused(self) -> None:
+        """Input is kept up to a limit while the attachment takes none; then nothing is read."""
+        peer = self.begin()
+        transport = self.attachment.transport
+        transport.pause_input()
+        peer.send("stdin", b"a" * 999)
+        self.assertEqual(peer.client.transport.producerState, "producing")
+        peer.send("stdin", b"b")
+        self.assertEqual(peer.client.transport.producerState, "paused")
+        transport.resume_input()
+        self.assertEqual(self.attachment.received, b"a" * 999 + b"b")
+        self.assertEqual(peer.client.transport.producerState, "producing")
+
+    def test_flow(self) -> None:
+        """The attachment's producer is paced by the transport."""
+        peer = self.begin()
+        producer = RecordingProducer()
+        self.attachment.transport.registerProducer(producer, True)
+        peer.client.transport.producer.pauseProducing()
+        peer.client.transport.producer.resumeProducing()
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
+    def test_pings(self) -> None:
+        """A ping is answered, and while output is blocked the latest of them later."""
+        peer = self.begin()
+        peer.raw(frames.ping(1))
+        self.assertEqual(peer.said(), ["ping 1"])
+        flow = peer.client.transport.producer
+        flow.pauseProducing()
+        for number in range(3, 2001, 2):
+            peer.raw(frames.ping(number))
+        self.assertEqual(peer.said(), [])
+        flow.resumeProducing()
+        self.assertEqual(peer.said(), ["ping 1999"])
+
+    def test_our_pings(self) -> None:
+        """The client is pinged, and not pressed for an answer."""
+        peer = self.begin()
+        for number in range(3):
+            self.clock.advance(30)
+            self.assertEqual(peer.said(), [f"ping {2 * number + 2}"])
+        peer.raw(frames.ping(6))
+        peer.client.transport.producer.pauseProducing()
+        self.clock.advance(3600)
+        self.assertEqual(peer.said(), [])
+        self.assertEqual(self.attachment.detached_with, [])
+
+    def test_answers_nobody_reads(self) -> None:
+        """A client that makes us answer and reads nothing is hung up on."""
+        peer = self.begin()
+        flow = peer.client.transport.producer
+        bad = peer.writer.syn_stream(1, [])
+        peer.raw(bad)
+        for _ in range(3):
+            flow.pauseProducing()
+            for _ in range(UNREAD_BYTES // 20):
+                peer.raw(peer.writer.syn_stream(1, []))
+            self.assertFalse(peer.client.closed)
+            flow.resumeProducing()
+        flow.pauseProducing()
+        while not peer.client.closed:
+            peer.raw(peer.writer.syn_stream(1, []))
+        self.assertTrue(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, ["the peer reads no answers"])
+
+
+class EndTests(SPDYTestCase):
+    """How a session ends."""
+
+    def ended(self, ending: Ending) -> tuple[SPDYPeer, Any]:
+        peer = self.begin()
+        self.attachment.transport.write(b"last words")
+        self.attachment.transport.end(ending)
+        self.attachment.transport.write(b"too late")
+        output, (name, status), *ends = peer.said()
+        self.assertEqual((output, name), (("stdout", b"last words"), "error"))
+        self.assertEqual(ends, ["end error", "reset stdin", "end stdout", "reset resize"])
+        self.assertFalse(peer.client.closed)
+        self.assertEqual(self.attachment.detached_with, [])
+        return peer, json.loads(status)
+
+    def test_order(self) -> None:
+        """Output, status, an end to each stream; then it is for the client to leave."""
+        peer, status = self.ended(Ending(COMPLETED))
+        self.assertEqual(status, {"metadata": {}, "status": "Success"})
+        peer.raw(frames.go_away(0))
+        self.assertEqual(peer.said(), ["go away 0"])
+        self.assertTrue(peer.client.closed)
+        self.assertFalse(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_client_just_closes(self) -> None:
+        """Some leave without a word."""
+        peer, status = self.ended(Ending(LINE_LOST, "the line is lost"))
+        self.assertEqual(status["message"], "the line is lost")
+        peer.client.lose()
+        self.assertEqual(self.attachment.detached_with, [LINE_LOST])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_exit_code(self) -> None:
+        """A process's code is in the status."""
+        _, status = self.ended(Ending(COMPLETED, exit_code=7))
+        self.assertEqual(status["details"]["causes"], [{"reason": "ExitCode", "message": "7"}])
+
+    def test_text(self) -> None:
+        """Before version 4 there is a text, or nothing."""
+        for ending, told in (
+            (Ending(COMPLETED), []),
+            (Ending(LINE_LOST, "gone"), [("error", b"gone")]),
+        ):
+            for offer in (b"v3.channel.k8s.io", b"v2.channel.k8s.io", b"channel.k8s.io"):
+                self.setUp()
+                peer = self.begin("error", "stdout", offers=(offer,))
+                self.attachment.transport.end(ending)
+                self.assertEqual(peer.said(), [*told, "end error", "end stdout"])
+
+    def test_late_stream(self) -> None:
+        """A stream that comes behind the end is answered; kubectl waits for that for 30 s."""
+        peer = self.begin("error", "stdin", "stdout")
+        self.attachment.transport.end(Ending(COMPLETED))
+        peer.said()
+        peer.open("resize")
+        self.assertEqual(peer.frames(), [SynReply(7), RstStream(7, 5)])
+
+    def test_silent_client(self) -> None:
+        """A client that never leaves is waited for, but not for ever."""
+        peer, _ = self.ended(Ending(COMPLETED))
+        self.clock.advance(14)
+        self.assertFalse(peer.client.closed)
+        self.clock.advance(1)
+        self.assertEqual(peer.said(), ["go away 0"])
+        self.assertTrue(peer.client.closed)
+        self.assertFalse(peer.client.aborted)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+    def test_slow_reader(self) -> None:
+        """A client that still reads is given more time, each time it reads."""
+        peer = self.begin()
+        flow = peer.client.transport.producer
+        flow.pauseProducing()
+        self.attachment.transport.end(Ending(COMPLETED))
+        for _ in range(5):
+            self.clock.advance(14)
+            flow.pauseProducing()
+            flow.resumeProducing()
+        self.assertFalse(peer.client.closed)
+        self.clock.advance(15)
+        self.assertTrue(peer.client.closed)
+
+    def test_stuck_reader(self) -> None:
+        """One that reads nothing is cut off in the end."""
+        peer = self.begin()
+        peer.client.transport.producer.pauseProducing()
+        peer.client.transport.loseConnection = lambda: None  # a buffer that never empties
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.clock.advance(15)
+        self.assertFalse(peer.client.closed)
+        del peer.client.transport.loseConnection
+        self.clock.advance(15)
+        self.assertTrue(peer.client.aborted)
+
+    def test_end_while_input_is_paused(self) -> None:
+        """A client that was made to wait is read again, to see it leave."""
+        peer = self.begin()
+        self.attachment.transport.pause_input()
+        peer.send("stdin", b"x" * 1000)
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.assertEqual(peer.client.transport.producerState, "producing")
+        peer.raw(frames.go_away(0))
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+        self.assertEqual(self.attachment.received, b"")
+
+    def test_client_leaves(self) -> None:
+        """A client may leave first: kubectl resets its streams, and goes."""
+        peer = self.begin()
+        peer.raw(b"".join(frames.rst_stream(number, 5) for number in (1, 3, 5, 7)))
+        self.attachment.transport.write(b"nobody is there")
+        peer.raw(frames.go_away(0))
+        self.assertEqual(peer.said(), ["go away 0"])
+        self.assertEqual(self.attachment.detached_with, ["client closed"])
+        self.assertEqual(self.attachment.input_ends, 1)
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_end_at_once(self) -> None:
+        """An attachment may end while it is attached."""
+
+        class Refusing(RecordingAttachment):
+            def attached(self, transport: IAttachmentTransport) -> None:
+                super().attached(transport)
+                transport.end(Ending(LINE_LOST, "no line"))
+
+        self.attach(Refusing())
+        peer = self.begin_any("error", "stdin", "stdout")
+        (name, status), *ends = peer.said()
+        self.assertEqual((name, json.loads(status)["message"]), ("error", "no line"))
+        self.assertEqual(ends, ["end error", "reset stdin", "end stdout"])
+
+    def begin_any(self, *names: str) -> SPDYPeer:
+        peer = SPDYPeer(self.server)
+        peer.open(*names)
+        return peer
+
+    def test_cut(self) -> None:
+        """When there is no time left, the connection is reset."""
+        peer = self.begin()
+        self.serving.server.cut()
+        self.assertTrue(peer.client.aborted)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+
+    def test_echo(self) -> None:
+        """A whole session: input, its echo, the input's end, success."""
+        self.attach(EchoAttachment())
+        peer = self.begin("error", "stdin", "stdout", "stderr")
+        peer.send("stdin", b"hi", fin=True)
+        self.assertEqual(
+            peer.said(),
+            [
+                ("stdout", b"hi"),
+                ("error", SUCCESS),
+                "end error",
+                "reset stdin",
+                "end stdout",
+                "end stderr",
+            ],
+        )
+
+
+class Recorded(Serving):
+    """Keeps records of its sessions."""
+
+    def __init__(self, clock: Clock, attachment: RecordingAttachment) -> None:
+        super().__init__(clock, attachment, Limits())
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "runtime", clock))
+
+    async def dispatch(self, request: Request) -> None:
+        record = self.sessions.open(Subject(session="s-1", user="ann"))
+        self.server = serve(
+            request, self.attachment, session="s-1", user="ann", clock=self.clock, record=record
+        )
+
+
+class RecordTests(SPDYTestCase):
+    """What a hop's record of sessions has of it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.recorded = Recorded(self.clock, self.attachment)
+        self.server = MemoryServer(self.recorded, self.clock)
+
+    def test_ended_by_the_hop(self) -> None:
+        """The hop may end it, and says why."""
+        peer = self.begin()
+        self.recorded.sessions.end(lambda _: True, Ending(LINE_LOST, "gone"))
+        self.assertIn(b'"message":"gone"', peer.said()[0][1])
+        peer.client.lose()
+        self.recorded.records.check_pairs()
+        self.assertEqual(self.recorded.records.ends(), [(LINE_LOST, None)])
+
+    def test_ended_before_it_began(self) -> None:
+        """Also before the streams are there: each gets its end as it comes."""
+        peer = SPDYPeer(self.server)
+        self.recorded.sessions.end(lambda _: True, Ending(LINE_LOST, "gone"))
+        peer.open("error", "stdout")
+        self.assertEqual(self.attachment.attachments, 0)
+        (_, status), *ends = peer.said()
+        self.assertIn(b'"message":"gone"', status)
+        self.assertEqual(ends, ["end error", "end stdout"])
+        self.clock.advance(15)
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(self.recorded.records.ends(), [(LINE_LOST, None)])
+        self.assertEqual(len(self.recorded.sessions), 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_never_opened(self) -> None:
+        """A client that opens nothing is on record, and off it again."""
+        SPDYPeer(self.server)
+        self.assertEqual(len(self.recorded.sessions), 1)
+        self.clock.advance(30)
+        self.assertEqual(len(self.recorded.sessions), 0)
+        self.recorded.records.check_pairs()
+
+
+class ViolationTests(SPDYTestCase):
+    """Clients that break the protocol."""
+
+    def test_violations(self) -> None:
+        """They get a status, and the reason in the last word; the attachment ends at once."""
+        for data in (
+            b"\x80\x03\0\x05\0\0\0\0",  # a type nobody speaks
+            b"\x80\x02\0\x01\0\0\0\0",  # another version
+            b"\x80\x03\0\x01\0\xff\xff\xff",  # longer than any
+            b"\0\0\0\0\0\0\0\1x",  # stream 0
+            b"\x80\x03\0\x08\0\0\0\x08\0\0\0\1\xff\xff\xff\xff",  # not compressed
+        ):
+            self.setUp()
+            peer = self.begin("error", "stdin", "stdout")
+            peer.raw(data)
+            (name, status), *ends = peer.said()
+            self.assertEqual(name, "error")
+            self.assertIn("the client broke the protocol: ", json.loads(status)["message"])
+            self.assertEqual(ends, ["end error", "reset stdin", "end stdout", "go away 1"])
+            (why,) = self.attachment.detached_with
+            self.assertIn("protocol error: ", why)
+            self.assertTrue(peer.client.closed)
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_before_the_beginning(self) -> None:
+        """So do those that break it before anything was opened."""
+        peer = SPDYPeer(self.server)
+        peer.raw(b"\xff" * 8)
+        self.assertEqual(peer.said(), ["go away 1"])
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_after_the_end(self) -> None:
+        """Whoever breaks it while the session ends is hung up on."""
+        peer = self.begin()
+        self.attachment.transport.end(Ending(COMPLETED))
+        peer.raw(b"\xff" * 8)
+        self.assertTrue(peer.client.closed)
+        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6), st.booleans())
+    def test_anything(self, chunks: list[bytes], begun: bool) -> None:
+        """Whatever comes, nothing is raised, and every attachment ends once."""
+        self.setUp()
+        peer = SPDYPeer(self.server)
+        if begun:
+            peer.open(*TERMINAL)
+        for chunk in chunks:
+            if not peer.client.closed:
+                peer.raw(chunk)
+        if not peer.client.closed:
+            peer.client.lose()
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class CaptureTests(SPDYTestCase):
+    """What real kubectls sent, byte for byte, served by us."""
+
+    def played(self, name: str, split: int) -> RecordingAttachment:
+        items = json.loads((CAPTURES / name).read_text())["items"]
+        sent = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == "C")
+        self.setUp()
+        client = self.server.connect()
+        for start in range(0, len(sent), split):
+            if not client.closed:
+                client.send(sent[start : start + split])
+        if not client.closed:
+            client.lose()
+        return self.attachment
+
+    def test_every_split(self) -> None:
+        """Whatever the split, the attachment gets the same input, sizes and end."""
+        for path in sorted(CAPTURES.glob("spdy-*-exec-*.json")):
+            whole = self.played(path.name, 1 << 20)
+            self.assertEqual(whole.attachments, 1)
+            self.assertEqual(bool(whole.received), "stdin" in path.name or "tty" in path.name)
+            self.assertEqual(bool(whole.sizes), "tty" in path.name)
+            for split in [*range(1, 32), 100, 537, 538, 600]:
+                cut = self.played(path.name, split)
+                for name in ("received", "sizes", "input_ends", "detached_with"):
+                    self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
+
+
+class ContractTests(AttachmentTransportContract, SPDYTestCase):
+    """What every attachment may expect of its transport."""
+
+    def attach_now(self, attachment: RecordingAttachment) -> None:
+        self.attach(attachment)
+        self.peer = self.begin()
+
+    def user_types(self, data: bytes) -> None:
+        self.peer.send("stdin", data)
+
+    def user_leaves(self) -> None:
+        self.peer.client.lose()
+
+    def user_saw(self) -> bytes:
+        return self.peer.output()
+
+    def block_output(self, blocked: bool) -> None:
+        flow = self.peer.client.transport.producer
+        flow.pauseProducing() if blocked else flow.resumeProducing()

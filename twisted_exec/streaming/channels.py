@@ -1,0 +1,137 @@
+"""
+A console's channels as the messages of a WebSocket: a carrier for each end.
+
+The server greets with an empty message, which some clients wait for, and ends with
+a Close behind the status.  Version 1 has no status for success, so there the Close
+itself is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted_exec.streaming.carrier import CarrierUser
+from twisted_exec.streaming.interfaces import Ending
+from twisted_exec.streaming.websocket import NORMAL, MessageSocket
+from twisted_exec.wire.channel import (
+    V5,
+    Channel,
+    StreamData,
+    decode,
+    encode,
+    encode_close,
+    is_text,
+    messages,
+)
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.remotecommand import encode_ending, has_status
+
+
+class MessageCarrier:
+    """
+    What both ends do alike.
+
+    :param protocol: one of :data:`~twisted_exec.wire.channel.PROTOCOLS`, or empty.
+    """
+
+    def __init__(self, socket: MessageSocket, protocol: str, user: CarrierUser) -> None:
+        self.socket, self.protocol = socket, protocol
+        self._user, self._text = user, is_text(protocol)
+
+    # Carrier
+
+    @property
+    def transport(self) -> Any:
+        return self.socket.transport
+
+    @property
+    def blocked(self) -> bool:
+        return self.socket.blocked
+
+    def send(self, channel: Channel, data: bytes) -> None:
+        for message in messages(channel, data, self.protocol):
+            self.socket.send(message, self._text)
+
+    def ping(self) -> None:
+        self.socket.ping()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def hang_up(self) -> None:
+        self.socket.hang_up()
+
+    def abort(self) -> None:
+        self.socket.abort()
+
+    def fail(self, reason: str) -> None:
+        self.socket.fail(reason)
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self.socket.on_flow(changed)
+
+    # SocketUser
+
+    def opened(self) -> None:
+        self._user.connected()
+        self._user.opened()
+
+    def message_received(self, message: bytes) -> None:
+        event = decode(message, self.protocol)
+        if isinstance(event, StreamData):
+            if event.data:
+                self._user.received(event.channel, event.data)
+        elif event is not None:
+            self._user.ended(event.channel)
+
+    def pong_received(self) -> None:
+        self._user.pong_received()
+
+    def failing(self, reason: str) -> None:
+        self._user.failing(reason)
+
+    def close_received(self, code: int | None) -> None:
+        self._user.close_received()
+
+    def lost(self, reason: str) -> None:
+        self._user.lost(reason)
+
+
+class ServerMessages(MessageCarrier):
+    """The machine's end."""
+
+    def send_status(self, ending: Ending) -> None:
+        self.send(Channel.ERROR, encode_ending(ending, self.protocol))
+
+    def opened(self) -> None:
+        self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
+        super().opened()
+
+    def message_received(self, message: bytes) -> None:
+        try:
+            super().message_received(message)
+        except RemoteProtocolError as problem:
+            self.socket.fail(str(problem))
+
+
+class ClientMessages(MessageCarrier):
+    """The user's end."""
+
+    @property
+    def can_half_close(self) -> bool:
+        return self.protocol == V5
+
+    def end(self, channel: Channel) -> None:
+        self.socket.send(encode_close(channel, self.protocol))
+
+    def message_received(self, message: bytes) -> None:
+        try:
+            super().message_received(message)
+        except RemoteProtocolError:
+            pass  # 255 is no message of a server's; kubectl passes over it as well
+
+    def close_received(self, code: int | None) -> None:
+        if code == NORMAL and not has_status(self.protocol):
+            self._user.ended(Channel.ERROR)
+        super().close_received(code)
