@@ -102,6 +102,17 @@ class HealthTests(SynchronousTestCase):
             ["probe disk failed: full", "probe disk failed: gone", "probe disk passes again"],
         )
 
+    def test_asked_by_anyone(self) -> None:
+        """Whoever asks again and again makes no work: an answer counts for a second."""
+        asked: list[int] = []
+        self.health.add("probe", lambda: asked.append(1))
+        for _ in range(10):
+            self.successResultOf(Deferred.fromCoroutine(self.health.ready()))
+        self.assertEqual(len(asked), 1)
+        self.clock.advance(1)
+        self.successResultOf(Deferred.fromCoroutine(self.health.ready()))
+        self.assertEqual(len(asked), 2)
+
     def test_ready(self) -> None:
         """The answer and its listing come together."""
         self.health.add("storage", lambda: None)

@@ -563,13 +563,19 @@ class ProgramTests(PoolletCase):
         for name in (b"runtime", b"apiserver", b"caches", b"pool"):
             self.assertIn(b"[+]" + name + b" ok", body)
         self.runtime.problem = ServiceUnavailable("away")
-        code, body = await self.get("/readyz")
-        self.assertEqual(code, 503)
-        self.assertIn(b"[-]runtime failed", body)
+        self.assertIn(b"[-]runtime failed", await self.not_ready(b"runtime"))
         self.runtime.problem = None
         self.cluster.problem = unreachable()
-        self.assertIn(b"[-]apiserver failed", (await self.get("/readyz"))[1])
+        self.assertIn(b"[+]runtime ok", await self.not_ready(b"apiserver"))
         self.cluster.problem = None
+
+    async def not_ready(self, name: bytes) -> bytes:
+        """The listing, once it says that a probe failed; the last answer counts for a second."""
+        while True:
+            code, body = await self.get("/readyz")
+            if b"[-]" + name in body:
+                self.assertEqual(code, 503)
+                return body
 
     async def test_metrics(self) -> None:
         """Figures are shown to those who may see them."""

@@ -252,7 +252,8 @@ class ProbeTests(StreamCase):
         self.assertEqual((await self.ask("GET /healthz HTTP/1.1\r\nHost: x\r\n"))[0], 200)
         self.assertEqual((await self.ask("GET /readyz HTTP/1.1\r\nHost: x\r\n"))[0], 200)
         well = False
-        self.assertEqual((await self.ask("GET /readyz HTTP/1.1\r\nHost: x\r\n"))[0], 503)
+        while (await self.ask("GET /readyz HTTP/1.1\r\nHost: x\r\n"))[0] != 503:
+            pass  # the last answer counts for a second
         self.assertEqual((await self.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n"))[0], 200)
 
 

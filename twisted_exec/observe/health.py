@@ -23,6 +23,9 @@ Results = list[tuple[str, str | None]]
 """Name and error of each probe, in the order added; ``None`` when it passed."""
 
 
+_FRESH_SECONDS = 1.0
+
+
 class Health:
     """
     The probes of one program.
@@ -38,6 +41,8 @@ class Health:
         self._probes: list[tuple[str, Probe]] = []
         self._waiting: list[Deferred[Results]] | None = None
         self._known: dict[str, str] = {}
+        self._results: Results = []
+        self._fresh_until = 0.0
 
     def add(self, name: str, probe: Probe) -> None:
         """
@@ -60,12 +65,15 @@ class Health:
 
     async def ready(self) -> tuple[bool, str]:
         """
-        Whether every probe passed, and the listing to show.
+        Whether every probe passed, and the listing to show; at most a second old.
 
+        Anyone may ask, and each round is work for the API server and the runtime, too.
         A program without probes is not ready: nothing that could have failed has passed.
         """
-        results = await self.check()
-        return is_ready(results), listing(results)
+        if self._clock.seconds() >= self._fresh_until:
+            self._results = await self.check()
+            self._fresh_until = self._clock.seconds() + _FRESH_SECONDS
+        return is_ready(self._results), listing(self._results)
 
     def _tell(self, results: Results) -> None:
         waiting, self._waiting = self._waiting or [], None
