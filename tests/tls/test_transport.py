@@ -408,6 +408,33 @@ class StreamTLSTests(LoopbackCase):
         await server.lost
         self.assertEqual(server.received, b"tail")
 
+    async def stuck(self) -> tuple[Recorder, Recorder, Producer]:
+        """Two ends, and the producer of the first, paused: the second does not read."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        producer = Producer()
+        server.transport.registerProducer(producer, True)
+        client.transport.pauseProducing()
+        while producer.told[-1:] != ["pause"]:
+            server.transport.write(b"x" * 65_536)
+            await turns(10)  # the kernel's buffers grow while they are filled
+        return server, client, producer
+
+    async def test_end_while_the_producer_is_paused(self) -> None:
+        """A peer that ends before it has read everything ends the connection."""
+        server, client, _ = await self.stuck()
+        client.transport.loseConnection()
+        await turns(5)
+        client.transport.resumeProducing()
+        await client.lost
+        self.assertIsInstance(await server.lost, ConnectionDone)
+
+    async def test_end_without_reading(self) -> None:
+        """One that says it is done, and reads nothing, is not waited for for ever."""
+        self.patch(transport, "_LINGER_SECONDS", 0.01)
+        server, client, _ = await self.stuck()
+        client.transport.loseConnection()
+        self.assertIsInstance(await server.lost, ConnectionLost)
+
     async def test_truncated(self) -> None:
         """A peer that goes without saying so is told from one that ended cleanly."""
         server, client = await self.pair(self.server_tls(), self.client_tls())

@@ -181,6 +181,8 @@ def connecting_at_once(reactor: Any) -> Any:
     return _Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
+_LINGER_SECONDS = 30.0
+
 _RECORD_BYTES = 1 << 14
 """The most plain bytes that one TLS record carries."""
 
@@ -190,7 +192,8 @@ class StreamTLS(TLSMemoryBIOProtocol):
     TLS for streams: no aggregation, and a handshake that may not take forever.
 
     A peer that connects and then sends nothing, or withholds its certificate,
-    is cut after the factory's ``handshake_seconds``.
+    is cut after the factory's ``handshake_seconds``; one that has ended the stream and does not
+    read what is left is cut as well.
 
     What one read of the socket brought is delivered in one piece, and what one
     ``write`` was given is sent in one piece; Twisted does both record by record, which
@@ -209,8 +212,10 @@ class StreamTLS(TLSMemoryBIOProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Called by Twisted."""
-        self._end_deadline()
-        super().connectionLost(reason)
+        try:
+            super().connectionLost(reason)  # reads what is left, which may be the stream's end
+        finally:
+            self._end_deadline()
 
     def abortConnection(self) -> None:
         """As :meth:`ITCPTransport.abortConnection`; Twisted's fails when all is over already."""
@@ -244,6 +249,15 @@ class StreamTLS(TLSMemoryBIOProtocol):
             self._tlsShutdownFinished(None)
         else:
             self._tlsShutdownFinished(Failure(ended))
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        # A socket that is to close and has a paused producer resumes it when its
+        # queue is empty, and waits for what that writes, which is dropped by now.
+        self.unregisterProducer()
+        self._end_deadline()
+        # Nor is a peer waited for for ever that has ended the stream and reads nothing.
+        self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
+        super()._tlsShutdownFinished(reason)
 
     def _write(self, data: bytes) -> None:
         if len(data) > _RECORD_BYTES and not self._lostTLSConnection:
