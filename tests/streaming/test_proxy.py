@@ -524,6 +524,16 @@ class EndTests(ProxyTestCase):
         self.assertEqual(len(self.session_transport.closed), 1)
         self.clock.advance(60)
 
+    def test_over_before_it_was_asked(self) -> None:
+        """Nobody is asked to end what is over meanwhile: nothing of it goes on."""
+        self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))
+        self.end()
+        self.lose_backend()
+        self.client.lose()
+        self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
+        self.assertTrue(self.locator.endpoints[0][1].connecting.called)  # cancelled
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_ended_while_connecting(self) -> None:
         """A session that is ended before its stream is up ends as soon as it is."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))

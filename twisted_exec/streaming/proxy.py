@@ -157,6 +157,7 @@ class _Passage:
         self._proxy, self._request = proxy, request
         self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
         self._late: IDelayedCall | None = None
+        self._asking: Deferred[None] | None = None
 
     async def run(self) -> None:
         sessions = self._proxy.sessions
@@ -246,6 +247,8 @@ class _Passage:
         """The splice is gone."""
         if self._late is not None and self._late.active():
             self._late.cancel()
+        if self._asking is not None:
+            self._asking.cancel()  # it has ended, by that or by itself
         self._session.over(
             reason,
             bytes_to_machine=self._splice.bytes_to_machine,
@@ -256,7 +259,7 @@ class _Passage:
         """Ask the next hop to say why; cut the stream if it does not end by that."""
         clock, seconds = self._proxy.clock, self._proxy.end_seconds
         late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
-        asking = Deferred.fromCoroutine(self._ask_to_end(ending))
+        asking = self._asking = Deferred.fromCoroutine(self._ask_to_end(ending))
 
         def refused(failure: Failure) -> None:
             if late.active():
