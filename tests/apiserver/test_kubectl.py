@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from tests import needs
 from tests.apiserver.chain import ChainTestCase, reactor
 from tests.apiserver.support import machine
+from tests.flows import kubectls
 from twisted_exec.api import kinds
 
 CLASS = {
@@ -30,19 +29,10 @@ CLASS = {
 }
 
 
-def kubectls() -> list[str]:
+def some_kubectls() -> list[str]:
     """Paths of the oldest kubectl, one between, and the newest."""
-    found = shutil.which("kubectl")
-    if found is None:
-        raise AssertionError("kubectl is not installed")
-    home = Path(os.path.realpath(found)).parent
-    versions = {
-        tuple(map(int, match.groups())): str(path)
-        for path in home.glob("kubectl.*")
-        if (match := re.fullmatch(r"kubectl\.(\d+)\.(\d+)", path.name))
-    }
-    several = [versions[key] for key in sorted(versions)] or [found]
-    return sorted({several[0], several[len(several) // 2], several[-1]})
+    paths = list(kubectls.found().values())
+    return list(dict.fromkeys((paths[0], paths[len(paths) // 2], paths[-1])))
 
 
 class _Run(ProcessProtocol):
@@ -70,6 +60,7 @@ class KubectlTests(ChainTestCase):
     """What people do first."""
 
     timeout = 120
+    skip = needs.kubectl()
 
     async def setUp(self) -> None:
         await super().setUp()
@@ -97,7 +88,7 @@ class KubectlTests(ChainTestCase):
 
     async def each(self, story: Any) -> None:
         """Tell a story once per kubectl."""
-        for number, self.kubectl in enumerate(kubectls()):
+        for number, self.kubectl in enumerate(some_kubectls()):
             await story(f"vm-{number}")
 
     async def test_look_around(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import TestCase
 
+from tests import needs
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 
@@ -166,3 +167,6 @@ class ThreeProgramsTests(TestCase):
             self.assertIn("\n42\r\n", out, name)
         code, out, told = await kubectls.run("kubectl", *question, env=env, stdin=b"exit 7\n")
         self.assertEqual(code, 7, told)
+
+    test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
+    test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import needs
 from tests.contracts.console import ConsoleContract, Line
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded, Session
@@ -56,6 +57,8 @@ def tiny_rom() -> bytes:
 
 class QemuCase(RuntimeCase):
     """Runs virtual machines, with a tiny firmware unless a test asks for U-Boot."""
+
+    skip = needs.qemu()
 
     def driver(self, **options: Any) -> QemuDriver:
         if "firmware" not in options:

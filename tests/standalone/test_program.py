@@ -18,6 +18,7 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests import needs
 from tests.flows import kubectls, programs
 from tests.kube.test_exec import Collector
 from twisted_exec.api.dialects import IRONCORE
@@ -99,6 +100,8 @@ class ReadyTests(StandaloneCase):
             self.assertEqual(code, 0, f"{name}: {said}")
             self.assertRegex(shown, r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n")
             self.assertRegex(shown, r"demo-shell +pty +<none> +local +Running +\d+s\n")
+        # Each of these ends the shell, which is then started anew, ever more slowly.
+        for name, kubectl in kubectls.found().items():
             code, shown, said = await kubectls.run(
                 kubectl, "console", "demo-shell", env=env, stdin=b"echo a$((6*7))z; exit 7\n"
             )
@@ -124,6 +127,12 @@ class ReadyTests(StandaloneCase):
         )
         self.assertEqual(code, 0, said)
         self.assertRegex(shown, r"version\r\nU-Boot \d{4}\.")
+
+    test_first_start.skip = needs.qemu()  # type: ignore[attr-defined]
+    test_kubectl.skip = needs.kubectl()  # type: ignore[attr-defined]
+    test_kubectl_console_of_the_machine.skip = (  # type: ignore[attr-defined]
+        needs.qemu() or needs.kubectl()
+    )
 
     async def open(self, name: str) -> Any:
         endpoint = ConsoleEndpoint(self.config(), "default", name, reactor)

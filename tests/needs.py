@@ -1,0 +1,25 @@
+"""
+Programs that some tests cannot do without, and what to install for them.
+
+A test case says ``skip = needs.qemu()``.  Where the program is there, nothing is
+skipped; ``.ci/run`` installs all of them and fails on any skip.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from twisted_exec.runtimes.qemu import FIRMWARE, PROGRAM
+
+
+def kubectl() -> str | None:
+    """Why tests with kubectl cannot run here, or ``None``."""
+    return None if shutil.which("kubectl") else "kubectl is not on PATH (kubernetes-client)"
+
+
+def qemu() -> str | None:
+    """Why tests with virtual machines cannot run here, or ``None``."""
+    if not shutil.which(PROGRAM):
+        return f"{PROGRAM} is not installed (qemu-system-x86)"
+    return None if os.path.exists(FIRMWARE) else f"{FIRMWARE} is not there (u-boot-qemu)"
