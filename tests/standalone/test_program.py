@@ -100,14 +100,19 @@ class ReadyTests(StandaloneCase):
             self.assertEqual(code, 0, f"{name}: {said}")
             self.assertRegex(shown, r"NAME +MACHINECLASSREF +IMAGE +MACHINEPOOLREF +STATE +AGE\n")
             self.assertRegex(shown, r"demo-shell +pty +<none> +local +Running +\d+s\n")
-        # Each of these ends the shell, which is then started anew, ever more slowly.
-        for name, kubectl in kubectls.found().items():
             code, shown, said = await kubectls.run(
-                kubectl, "console", "demo-shell", env=env, stdin=b"echo a$((6*7))z; exit 7\n"
+                kubectl,
+                *("console", "demo-shell", "--linger", "1"),
+                env=env,
+                stdin=b"echo a$((6*7))z\n",
             )
-            self.assertEqual(code, 7, f"{name}: {said}")
+            self.assertEqual(code, 0, f"{name}: {said}")
             self.assertIn("a42z", shown)
-            self.assertIn("session ended: Completed: ", said)
+        code, shown, said = await kubectls.run(
+            "kubectl", "console", "demo-shell", env=env, stdin=b"exit 7\n"
+        )
+        self.assertEqual(code, 7, said)
+        self.assertIn("session ended: Completed: ", said)
 
     async def test_kubectl_console_of_the_machine(self) -> None:
         """Firmware is talked to by a script."""
