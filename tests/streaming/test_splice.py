@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import weakref
 from typing import Any
 
 from hypothesis import given, settings
@@ -74,6 +76,18 @@ class MemoryTests(SynchronousTestCase):
 
     def lose(self, end: Any, reason: Exception | None = None) -> None:
         end.connectionLost(Failure(reason or ConnectionDone()))
+
+    def test_nothing_is_kept(self) -> None:
+        """Once both connections are gone all is freed, without the garbage collector."""
+        self.join()
+        kept = [weakref.ref(one) for one in (self.splice, self.splice.user, self.splice.machine)]
+        self.lose(self.splice.user)
+        self.lose(self.splice.machine)
+        self.user.producer = self.machine.producer = None
+        gc.disable()
+        self.addCleanup(gc.enable)
+        del self.splice
+        self.assertEqual([one() for one in kept], [None, None, None])
 
     def test_both_ways(self) -> None:
         """Bytes pass, and are counted."""

@@ -21,11 +21,24 @@ class Shown:
     def __init__(self, request: Request) -> None:
         tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
         self.requestHeaders = Headers({b"authorization": tokens})
-        # Authenticators find the client's certificate at request.channel.transport.
-        self.channel = self.transport = self
         # A transport that is lost forgets its certificate, and to lose a connection while
         # the last bytes are still on their way is not to lose a right.
         self._handle = getattr(request.channel.transport, "getHandle", lambda: None)()
+
+    @property
+    def channel(self) -> Shown:
+        """
+        Authenticators find the client's certificate at ``request.channel.transport``.
+
+        No attribute: a cycle would keep the connection's memory until the garbage
+        collector happens to run.
+        """
+        return self
+
+    @property
+    def transport(self) -> Shown:
+        """See :attr:`channel`."""
+        return self
 
     def getHandle(self) -> Any:
         """As of the connection's transport."""

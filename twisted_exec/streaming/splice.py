@@ -85,8 +85,9 @@ class SpliceEnd(Protocol):
         """What we sent is delivered; reading goes on."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.gone = self.eof = True
-        self._splice.lost(self, reason)
+        if not self.gone:
+            self.gone = self.eof = True
+            self._splice.lost(self, reason)
 
     # What the other end's transport calls: this end produces what that one sends.
 
@@ -132,6 +133,15 @@ class SpliceEnd(Protocol):
         else:
             self.transport.loseConnection()
 
+    def let_go(self) -> None:
+        """
+        Both connections are gone.  What held the pair together is cut: OpenSSL's
+        memory is no reason for the garbage collector to run, and would pile up.
+        """
+        self.joined = False
+        self.transport = None
+        del self._splice, self.peer
+
 
 class Splice:
     """
@@ -156,7 +166,7 @@ class Splice:
         self.user = SpliceEnd(self, "client")
         self.machine = SpliceEnd(self, "backend")
         self.user.peer, self.machine.peer = self.machine, self.user
-        self._ends = (self.user, self.machine)
+        self._ends: tuple[SpliceEnd, ...] = (self.user, self.machine)
         self._reason = ""
         self._timer: IDelayedCall | None = None
 
@@ -227,3 +237,7 @@ class Splice:
         if timer is not None:
             timer.cancel()
         self._on_end(self._reason)
+        for end in self._ends:
+            end.let_go()
+        self._ends = ()
+        del self._on_end
