@@ -137,7 +137,7 @@ class HostileTests(TestCase):
         for port in self.ports.values():
             self.assertEqual(await self.answer(port, request), (200, b"ok"))
         await self.deployment.client.get(kinds.MACHINES.resource, "sh", "default")
-        await self.screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await self.screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         another = await self.open()
         await another.ask(b"echo $((5*5))\n", rb"\n25\r\n")
         await another.leave()
@@ -264,7 +264,7 @@ class HostileTests(TestCase):
             peer = await self.session()
             peer.transport.write(data)
             await self.over(peer, what)
-            await self.screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+            await self.screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         await self.honest()
 
     async def session(self) -> Peer:

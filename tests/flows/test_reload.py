@@ -45,7 +45,7 @@ class ReloadTests(TestCase):
         await self.works(self.screen)
 
     async def works(self, screen: Screen) -> None:
-        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
 
     async def shown(self, port: int) -> x509.Certificate:
         """The certificate that a server shows to a new connection."""

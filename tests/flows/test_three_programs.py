@@ -50,7 +50,7 @@ class ThreeProgramsTests(TestCase):
         await self.deployment.create_machine("sh", "shell")
         user = self.deployment.kubeconfig("ada", ["system:masters"])
         screen = await watch(user, "sh")
-        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         await screen.leave()
         await self.deployment.stop()
         ids = set()
@@ -128,7 +128,7 @@ class ThreeProgramsTests(TestCase):
         after = await self.deployment.client.get(kinds.MACHINES.resource, "sh", "default")
         self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
         screen = await watch(self.deployment.admin, "sh")
-        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         await screen.leave()
 
     async def test_killed_runtime(self) -> None:
@@ -138,7 +138,7 @@ class ThreeProgramsTests(TestCase):
         await self.deployment.start_runtime()
         await self.deployment.machine_in_state("sh", "Running")
         screen = await self.reopened("sh")
-        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         await screen.leave()
 
     async def reopened(self, name: str) -> object:
@@ -164,7 +164,7 @@ class ThreeProgramsTests(TestCase):
                 kubectl, *question, env=env, stdin=b"echo $((6*7))\n"
             )
             self.assertEqual(code, 0, f"{name}: {told}")
-            self.assertIn("\n42\r\n", out, name)
+            self.assertIn("42\r\n", out, name)
         code, out, told = await kubectls.run("kubectl", *question, env=env, stdin=b"exit 7\n")
         self.assertEqual(code, 7, told)
 

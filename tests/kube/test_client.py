@@ -254,7 +254,7 @@ class ErrorTests(ClientTestCase):
             return NOT_DONE_YET
 
         self.server.handler = answer
-        self.client._timeout_seconds = 0.05
+        self.client._timeout_seconds = 0.5
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
         self.assertEqual(refused.code, 504)
         await until(lambda: bool(gone))
@@ -269,7 +269,7 @@ class ErrorTests(ClientTestCase):
             return NOT_DONE_YET
 
         self.server.handler = answer
-        self.client._timeout_seconds = 0.1
+        self.client._timeout_seconds = 0.5
         self.assertEqual((await self.refusal(self.client.get(MACHINES, "vm"))).code, 504)
         await until(lambda: bool(gone))
 
