@@ -51,10 +51,12 @@ class Peer:
     :ivar head: the answer's head.
     """
 
-    def __init__(self, server: MemoryServer, early: bytes = b"", **more: Any) -> None:
+    def __init__(
+        self, server: MemoryServer, early: bytes = b"", lines: tuple[bytes, ...] = (), **more: Any
+    ) -> None:
         self.client: MemoryClient = server.connect()
         self.frames = wsproto.Connection(ConnectionType.CLIENT)
-        self.client.send(handshake(**more) + early)
+        self.client.send(handshake(*lines, **more) + early)
         self.head, found, rest = self.client.received().partition(b"\r\n\r\n")
         assert found, "no answer"
         self._events: list[Any] = []

@@ -369,6 +369,47 @@ class OutputTests(ServeTestCase):
         self.attachment.transport.registerProducer(late, True)
         self.assertTrue(late.paused)
 
+    def begin_by_kubectl(self) -> tuple[Peer, RecordingProducer]:
+        """A session of a client that loses what comes too early."""
+        agent = b"User-Agent: kubectl/v1.33.1 (linux/amd64) kubernetes/8adc0f0"
+        peer = self.connect(lines=(agent,))
+        producer = RecordingProducer()
+        self.attachment.transport.registerProducer(producer, True)
+        self.assertTrue(producer.paused)
+        return peer, producer
+
+    def test_held_back(self) -> None:
+        """kubectl drops what comes too early, so its output waits a moment."""
+        _, producer = self.begin_by_kubectl()
+        self.clock.advance(0.05)
+        self.assertTrue(producer.paused)
+        self.clock.advance(0.05)
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
+    def test_held_back_until_it_speaks(self) -> None:
+        """Or until it says something."""
+        peer, producer = self.begin_by_kubectl()
+        peer.send(b'\x04{"Width":80,"Height":24}')
+        self.assertEqual(producer.calls, ["pause", "resume"])
+        peer.send(b"\0x")
+        self.clock.advance(1)
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
+    def test_held_back_and_blocked(self) -> None:
+        """The moment passes, but not the transport's reasons."""
+        peer, producer = self.begin_by_kubectl()
+        peer.client.transport.producer.pauseProducing()
+        self.clock.advance(0.1)
+        self.assertTrue(producer.paused)
+        peer.client.transport.producer.resumeProducing()
+        self.assertFalse(producer.paused)
+
+    def test_held_back_and_lost(self) -> None:
+        """A client may leave within its moment."""
+        peer, _ = self.begin_by_kubectl()
+        peer.client.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_two_producers(self) -> None:
         """There is room for one producer."""
         self.connect()

@@ -4,12 +4,20 @@ A console's channels as the messages of a WebSocket: a carrier for each end.
 The server greets with an empty message, which some clients wait for, and ends with
 a Close behind the status.  Version 1 has no status for success, so there the Close
 itself is one.
+
+Go's client library (client-go before 1.35, so kubectl) reads messages before it has
+anywhere to put them, and drops those ("Unknown stream id 1, discarding message"): on a
+busy host the first output of a session is lost.  To such a client output is held back
+for a moment, by the flow control that there is, until it says something or the moment
+has passed.  Terminals say their size at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.streaming.carrier import CarrierUser
 from twisted_exec.streaming.interfaces import Ending
@@ -99,20 +107,65 @@ class MessageCarrier:
 
 
 class ServerMessages(MessageCarrier):
-    """The machine's end."""
+    """
+    The machine's end.
+
+    :param hold_seconds: how long output is held back for a client that says nothing.
+    """
+
+    def __init__(
+        self,
+        socket: MessageSocket,
+        protocol: str,
+        user: CarrierUser,
+        clock: IReactorTime,
+        hold_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(socket, protocol, user)
+        self._clock, self._hold_seconds = clock, hold_seconds
+        self._hold: IDelayedCall | None = None
+        self._changed: Callable[[bool], None] | None = None
+
+    @property
+    def blocked(self) -> bool:
+        return self._hold is not None or super().blocked
+
+    def on_flow(self, changed: Callable[[bool], None]) -> None:
+        self._changed = changed
+        super().on_flow(self._flow)
+
+    def _flow(self, full: bool) -> None:
+        if self._hold is None and self._changed is not None:
+            self._changed(full)
+
+    def _let_go(self) -> None:
+        """The client is there, or had its moment."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            if hold.active():
+                hold.cancel()
+            self._flow(super().blocked)
 
     def send_status(self, ending: Ending) -> None:
         self.send(Channel.ERROR, encode_ending(ending, self.protocol))
 
     def opened(self) -> None:
         self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)
+        if self._hold_seconds:
+            self._hold = self._clock.callLater(self._hold_seconds, self._let_go)
         super().opened()
 
     def message_received(self, message: bytes) -> None:
+        self._let_go()
         try:
             super().message_received(message)
         except RemoteProtocolError as problem:
             self.socket.fail(str(problem))
+
+    def lost(self, reason: str) -> None:
+        self._changed = None
+        self._let_go()
+        super().lost(reason)
 
 
 class ClientMessages(MessageCarrier):

@@ -51,6 +51,8 @@ class Limits:
         more; larger ones end the session with Close 1009.
     :param input_bytes: kept while the attachment takes no input; beyond it the
         client is not read any more.
+    :param hold_seconds: how long output is held back for a client that loses what
+        comes too early (kubectl).
     :param open_seconds: how long a SPDY client may take to open its streams.
     :param close_seconds: how long the client may take to leave, counted
         from the last progress of the output.
@@ -61,6 +63,7 @@ class Limits:
 
     message_bytes: int = 1 << 20
     input_bytes: int = 256 << 10
+    hold_seconds: float = 0.1
     open_seconds: float = 30
     close_seconds: float = 15
     ping_seconds: float = 30
@@ -109,10 +112,17 @@ def _take_over_websocket(
 ) -> None:
     (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
     socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": server.session})
-    carrier = ServerMessages(socket, protocol, server)
+    hold_seconds = limits.hold_seconds if _may_be_deaf(request) else 0.0
+    carrier = ServerMessages(socket, protocol, server, clock, hold_seconds)
     server.use(carrier)
     factory = server_factory(clock, limits.message_bytes)
     take_over(request, start(socket, factory, carrier, clock, limits.close_seconds))
+
+
+def _may_be_deaf(request: Request) -> bool:
+    """Whether a client is one that loses what comes too early; see ``streaming.channels``."""
+    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
+    return b" kubernetes/" in agent  # as client-go names itself, whatever the program
 
 
 def _take_over_spdy(
@@ -172,6 +182,11 @@ class ConsoleServer:
         """What it speaks through."""
         self._carrier = carrier
         carrier.on_flow(self._flow)
+
+    @property
+    def protocol(self) -> str:
+        """The version's name, empty for a WebSocket that named none."""
+        return self._carrier.protocol
 
     # IAttachmentTransport
 

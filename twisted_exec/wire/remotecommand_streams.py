@@ -51,7 +51,9 @@ MAX_STREAMS = len(Channel)
 """Of one console."""
 
 HELD_BYTES = 64 << 10
-"""Of what comes before the beginning."""
+"""Of what comes before the beginning, each piece counted with what it costs to keep it."""
+
+_PIECE_COST = 256
 
 _STREAM_TYPE = b"streamtype"
 _CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
@@ -165,7 +167,7 @@ class _Streams(ABC):
         if isinstance(event, DataReceived):
             channel = self._channels.get(event.stream_id)
             if channel is not None:
-                self._tell(StreamData(channel, event.data), len(event.data))
+                self._tell(StreamData(channel, event.data), _PIECE_COST + len(event.data))
         elif isinstance(event, StreamEnded | StreamReset):
             channel = self._channels.get(event.stream_id)
             if channel is not None:
@@ -242,9 +244,14 @@ class ServerStreams(_Streams):
         stream_id = self._ids[channel]
         if channel in (Channel.STDIN, Channel.RESIZE):
             self._connection.reset(stream_id)
-        elif self._connection.can_send(stream_id):
-            status = self._status if channel is Channel.ERROR else None
-            self._connection.send(stream_id, status or b"", fin=True)
+        elif not self._connection.can_send(stream_id):
+            pass
+        elif channel is Channel.ERROR:
+            self._connection.send(stream_id, self._status or b"", fin=True)
+        elif not (self.protocol == V1 and self._status and Channel.ERROR in self._ids):
+            # A client of version 1 takes the end of its output for success, whatever
+            # comes on the error stream; when something does, it leaves by itself.
+            self._connection.send(stream_id, b"", fin=True)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, StreamOpened):
