@@ -28,6 +28,13 @@ from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 reactor: Any = _reactor
 
 COMMAND = "import sys; from twisted_exec.cli.console import main; sys.exit(main())"
+SET_CLOCK = f"""
+import os, time
+now, noon = time.time, os.path.abspath(os.environ["NOON"])
+time.time = lambda: now() + 3600 * os.path.exists(noon)
+{COMMAND}
+"""
+"""The same, with a wall clock that is an hour ahead as soon as a file exists."""
 
 
 class ConsoleProcess(ProcessProtocol):
@@ -92,7 +99,7 @@ class ProcessCase(ConsolesCase):
     def start(self, *arguments: str, **more: Any) -> ConsoleProcess:
         """Start ``kubectl console vm ARGUMENTS``; ``more`` goes to ``spawnProcess``."""
         process = ConsoleProcess()
-        command = [sys.executable, "-c", COMMAND, "vm", *arguments]
+        command = [sys.executable, "-c", more.pop("command", COMMAND), "vm", *arguments]
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig()}
         environment.update(more.pop("env", {}))
         reactor.spawnProcess(process, command[0], command, env=environment, **more)
@@ -187,6 +194,19 @@ class PipeTests(ProcessCase):
         """The whole session is bounded."""
         self.serve(RecordingAttachment(b"up"))
         await self.ends_with(self.start("--timeout", "1"), 1, "timed out")
+
+    async def test_clock_is_set(self) -> None:
+        """A clock that is set an hour forward ends no session."""
+        self.serve(EchoAttachment())
+        noon = self.mktemp()
+        process = self.start("--timeout", "60", command=SET_CLOCK, env={"NOON": noon})
+        process.type(b"before")
+        await process.until(b"before")
+        with open(noon, "w"):
+            process.type(b"after")
+        await process.until(b"after")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
 
     async def test_no_server(self) -> None:
         """Nobody listens: the server is named."""

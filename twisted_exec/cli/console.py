@@ -206,9 +206,11 @@ class _Program:
         from twisted_exec.cli.modes import Modes
         from twisted_exec.cli.session import ConsoleSession
         from twisted_exec.cli.terminal import Signals, Terminal, nonblocking
+        from twisted_exec.observe.clock import steady_timers
 
         _start_log()
         reactor, modes = _reactor(), Modes()
+        steady_timers(reactor)
         call = reactor.callFromThread
         with (
             Terminal(0) as terminal,
