@@ -183,6 +183,24 @@ class PassTests(ProxyTestCase):
         self.assertEqual(head.count(b"Content-Length: 0"), 1)
         self.assertEqual(sum(line.startswith(b"X-Stream-Protocol-Version: ") for line in head), 2)
 
+    def test_query(self) -> None:
+        """What the client asked for passes in our own words, and nothing else of its query."""
+        for path, query, passed in (
+            (b"/backend?x=1", b"", b"/backend?x=1"),
+            (b"/backend?x=1", b"?x=2&command=sh&container=c", b"/backend?x=1"),
+            (
+                b"/backend",
+                b"?stdout=true&stdin=1&tty=true",
+                b"/backend?stdin=true&stdout=true&tty=true",
+            ),
+            (b"/backend?x=1", b"?output=1&error=1", b"/backend?x=1&stdout=true&stderr=true"),
+        ):
+            self.setUp()
+            self.locator.path = path
+            self.ask(handshake().replace(b"/exec", b"/exec" + query))
+            line = self.backend.transport.value().partition(b"\r\n")[0]
+            self.assertEqual(line, b"GET " + passed + b" HTTP/1.1")
+
     def test_response(self) -> None:
         """The client gets the handshake's headers and no others of the backend's."""
         client = self.ask()

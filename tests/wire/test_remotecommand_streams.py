@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from twisted_exec.wire.remotecommand_streams import (
     Ready,
     ServerStreams,
     asked_channels,
+    passed_query,
 )
 from twisted_exec.wire.spdy import PingReceived, PongReceived
 from twisted_exec.wire.spdy_frames import (
@@ -79,6 +81,18 @@ class AskedTests(SynchronousTestCase):
             terminal = {**query, b"tty": [b"1"]}
             self.assertEqual(asked_channels(terminal), everything - {STDERR})
         self.assertEqual(asked_channels({b"stdout": [b"true"]}), frozenset({ERROR, STDOUT}))
+
+    def test_passed(self) -> None:
+        """What was asked for is told on in one form, that means the same."""
+        for query, passed in (
+            ({}, b""),
+            ({b"tty": [b"true"], b"x": [b"y"]}, b""),
+            ({b"input": [b"1"], b"output": [b"1"]}, b"stdin=true&stdout=true"),
+            ({b"stdout": [b"true"], b"stderr": [b"true"]}, b"stdout=true&stderr=true"),
+            ({b"stdout": [b"t"], b"stderr": [b"1"], b"tty": [b"1"]}, b"stdout=true&tty=true"),
+        ):
+            self.assertEqual(passed_query(query), passed)
+            self.assertEqual(asked_channels(parse_qs(passed)), asked_channels(query))
 
     def test_nothing(self) -> None:
         """A request that asks for nothing does not say."""

@@ -47,6 +47,7 @@ from twisted_exec.streaming.upgrade_client import (
     connect,
 )
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.wire.remotecommand_streams import passed_query
 from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, switching_protocols
 
 CLIENT_LEFT = 499
@@ -229,7 +230,8 @@ class _Passage:
             for pair in passed_on(header_pairs(request.requestHeaders))
             if pair[0].lower() not in names
         ]
-        return UpgradeRequest(request.method, location.path, location.host, theirs + ours)
+        path = _joined(location.path, passed_query(request.args))
+        return UpgradeRequest(request.method, path, location.host, theirs + ours)
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
         audit_id = (b"Audit-Id", self._location.subject.session.encode("ascii"))
@@ -271,10 +273,9 @@ class _Passage:
     async def _ask_to_end(self, ending: Ending) -> None:
         """:raises Exception: the next hop will not."""
         _, connection = await self._connect()
-        path, location = self._location.path, self._location
-        query = ending_query(location.subject.session, ending)
-        joined = path + (b"&" if b"?" in path else b"?") + query
-        head = UpgradeRequest(b"DELETE", joined, location.host, location.headers)
+        location = self._location
+        path = _joined(location.path, ending_query(location.subject.session, ending))
+        head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:
             await ask(
                 connection, head, clock=self._proxy.clock, timeout_seconds=self._proxy.end_seconds
@@ -282,6 +283,13 @@ class _Passage:
         except UpgradeRefused as answer:
             if not 200 <= answer.code < 300:
                 raise
+
+
+def _joined(path: bytes, query: bytes) -> bytes:
+    """A path that may have a query already, and a further one that may be empty."""
+    if not query:
+        return path
+    return path + (b"&" if b"?" in path else b"?") + query
 
 
 def naming(error: APIError, subject: Subject) -> APIError:

@@ -95,6 +95,23 @@ def asked_channels(query: Mapping[bytes, list[bytes]]) -> frozenset[Channel] | N
     return frozenset(asked | {Channel.ERROR}) if asked else None
 
 
+def passed_query(query: Mapping[bytes, list[bytes]]) -> bytes:
+    """
+    What a proxy tells the next hop of what its client asked for; may be empty.
+
+    Only what is known, and in one form: a client's query is no way around a proxy.
+    """
+    asked = asked_channels(query) or frozenset()
+    words = [
+        channel.name.lower().encode()
+        for channel in (Channel.STDIN, Channel.STDOUT, Channel.STDERR)
+        if channel in asked
+    ]
+    if asked and _true(query, b"tty"):
+        words.append(b"tty")
+    return b"&".join(word + b"=true" for word in words)
+
+
 def _true(query: Mapping[bytes, list[bytes]], name: bytes) -> bool:
     return query.get(name, [b""])[0].lower() in (b"1", b"true", b"t")
 
