@@ -25,6 +25,40 @@ reactor.run()
 """
 
 
+_STOPPED_TWICE = """
+import os, signal, sys
+from twisted.internet import reactor, task
+from twisted.internet.defer import Deferred
+from twisted.logger import globalLogBeginner, textFileLogObserver
+from twisted_exec.observe.program import stop_once
+globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+stop_once(reactor)
+
+async def drain():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+        await task.deferLater(reactor, 0)
+    print("drained")
+
+reactor.addSystemEventTrigger("before", "shutdown", lambda: Deferred.fromCoroutine(drain()))
+reactor.callWhenRunning(os.kill, os.getpid(), signal.SIGTERM)
+reactor.run()
+"""
+
+
+class StopOnceTests(SynchronousTestCase):
+    """Tests for :func:`stop_once`."""
+
+    def test_impatience(self) -> None:
+        """Signals that come while the program stops are answered, once, and change nothing."""
+        told = subprocess.run(
+            [sys.executable, "-c", _STOPPED_TWICE], capture_output=True, timeout=60, check=True
+        )
+        self.assertNotIn(b"Traceback", told.stdout)
+        self.assertEqual(told.stdout.count(b"already stopping"), 1, told.stdout)
+        self.assertIn(b"drained\n", told.stdout)
+
+
 class ProgramOptionsTests(SynchronousTestCase):
     """Tests for :class:`ProgramOptions`."""
 

@@ -57,10 +57,11 @@ class DoorTests(SynchronousTestCase):
         (maker,) = [each for each in makers if each.tapname == name]
         options = maker.options()
         options.parseOptions(arguments)
-        steady: list[object] = []
-        self.patch(import_module(maker.module), "steady_timers", steady.append)
+        prepared: list[object] = []
+        for name in ("steady_timers", "stop_once"):
+            self.patch(import_module(maker.module), name, prepared.append)
         service: object = maker.makeService(options)
-        self.assertEqual(steady, [reactor], "its timers follow the wall clock")
+        self.assertEqual(prepared, [reactor] * 2, "time and signals are as every program has them")
         return service
 
     def setUp(self) -> None:

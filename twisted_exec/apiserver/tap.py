@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -117,6 +117,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     steady_timers(reactor)
+    stop_once(reactor)
     audit = JSONLinesAudit(options["audit-log"])
     try:
         server = APIServer(settings(options), options["storage"](reactor), audit, reactor)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -114,6 +115,27 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     _log.critical("{program}: {line}", program=program, line=line)
     # Services start before the reactor runs, when it cannot be stopped yet.
     reactor.callWhenRunning(reactor.stop)
+
+
+def stop_once(reactor: Any) -> None:
+    """
+    Answer signals that come while the program stops already: sessions may need their time.
+
+    Twisted would log a traceback for each.
+    """
+    reactor.addSystemEventTrigger("before", "shutdown", _stopping, reactor)
+
+
+def _stopping(reactor: Any) -> None:
+    told: list[int] = []
+
+    def again(number: int, frame: object) -> None:
+        if not told:
+            told.append(number)
+            reactor.callFromThread(_log.info, "already stopping; sessions get their time to end")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, again)
 
 
 def _explain(error: BaseException | None) -> str:

@@ -22,7 +22,7 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.tls.errors import TLSConfigError
@@ -156,6 +156,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     steady_timers(reactor)
+    stop_once(reactor)
     try:
         program = _program(options, reactor)
     except (KubeConfigError, TargetError, TLSConfigError) as problem:

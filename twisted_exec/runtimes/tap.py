@@ -14,7 +14,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds
+from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.tls.errors import TLSConfigError
 
 from .config import ConfigError, load
@@ -92,6 +92,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     steady_timers(reactor)
+    stop_once(reactor)
     try:
         host = _host(options, reactor)
     except (ConfigError, TargetError, TLSConfigError) as problem:

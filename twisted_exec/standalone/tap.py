@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.application.service import IService
 
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, seconds
+from twisted_exec.observe.program import ProgramOptions, fail_program, seconds, stop_once
 from twisted_exec.standalone.service import Settings, Standalone
 
 PROGRAM = "exec-standalone"
@@ -42,6 +42,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     steady_timers(reactor)
+    stop_once(reactor)
     standalone = Standalone(
         Settings(options["state-dir"], options["port"], options["drain-seconds"]), reactor
     )
