@@ -16,6 +16,7 @@ session's :class:`~twisted_exec.streaming.interfaces.Ending`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,12 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import BadGateway, GatewayTimeout
 from twisted_exec.kube.connection import auth_headers, endpoint, host_header
 from twisted_exec.kube.kubeconfig import ClientConfig, load
-from twisted_exec.streaming.remotecommand_client import ConsoleClient, ConsoleUser, connect
+from twisted_exec.streaming.remotecommand_client import (
+    ATTEMPTS,
+    ConsoleClient,
+    ConsoleUser,
+    connect,
+)
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.wire.remotecommand import Ending, TerminalSize
 
@@ -54,12 +60,15 @@ def open_console(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
     server: IStreamClientEndpoint | None = None,
+    protocols: Sequence[str] = ATTEMPTS,
 ) -> Deferred[ConsoleClient]:
     """
     Open the console of one machine.
 
     :param user: told of everything that comes, beginning with ``attached``.
     :param server: the endpoint, instead of the one that ``config`` names.
+    :param protocols: tried in this order, see
+        :func:`~twisted_exec.streaming.remotecommand_client.connect`.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
         or 504 that name the server when it cannot be reached; with
@@ -76,6 +85,7 @@ def open_console(
                 user,
                 clock=reactor,
                 timeout_seconds=timeout_seconds,
+                protocols=protocols,
             )
         except (BadGateway, GatewayTimeout) as error:
             # These two types are made on this side; the server's own 502 is a plain APIError.

@@ -1,0 +1,72 @@
+"""
+Every protocol of a console, through API server, poollet and runtime over TLS.
+"""
+
+from __future__ import annotations
+
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.kube.exec import open_console
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.streaming.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand_client import ConsoleClient
+from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
+
+from .deployment import Deployment
+
+
+class ProtocolTests(TestCase):
+    """The middle passes on what only the two ends understand."""
+
+    timeout = 180
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+        await self.deployment.create_machine("sh", "shell")
+
+    async def opened(self, protocol: str) -> tuple[ConsoleClient, RecordingUser]:
+        config, user = load(self.deployment.admin), RecordingUser()
+        client = await open_console(
+            config, config.namespace, "sh", user, reactor, protocols=(protocol,)
+        )
+        return client, user
+
+    async def shows(self, user: RecordingUser, text: bytes) -> None:
+        """The test's time limit is the wait's."""
+        while text not in user.received:
+            self.assertEqual(user.detached_with, [])
+            await deferLater(reactor, 0.01)  # type: ignore[arg-type]
+
+    async def test_all(self) -> None:
+        """Keys, output, sizes and leaving are the same in all of them."""
+        for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
+            client, user = await self.opened(protocol)
+            spoken = "v4.channel.k8s.io" if protocol == OVER_SPDY else protocol
+            self.assertEqual(client.protocol, spoken)
+            client.write(b"echo $((6*%d))=\n" % number)
+            await self.shows(user, b"\n%d=" % (6 * number))
+            client.resize(TerminalSize(100 + number, 30))
+            client.write(b"stty size\n")
+            await self.shows(user, b"30 %d" % (100 + number))
+            client.leave()
+            while not user.detached_with:
+                await deferLater(reactor, 0.01)  # type: ignore[arg-type]
+            self.assertEqual((user.endings, len(user.detached_with)), ([], 1), protocol)
+
+    async def test_end_of_input(self) -> None:
+        """Where it can be told, it ends this attachment after a while, and says so."""
+        for protocol in ("v5.channel.k8s.io", OVER_SPDY):
+            client, user = await self.opened(protocol)
+            client.write(b"echo $((6*7))\n")
+            client.end_input()
+            while not user.detached_with:
+                await deferLater(reactor, 0.01)  # type: ignore[arg-type]
+            (ending,) = user.endings
+            self.assertTrue(ending.ok, protocol)
+            self.assertIn(b"\n42\r\n", user.received)
