@@ -83,6 +83,14 @@ class WriterTests(SynchronousTestCase):
             self.assertEqual(reader.decompress(block), plain((b"streamtype", name)))
             self.assertTrue(block.endswith(b"\0\0\xff\xff"))
 
+    def test_largest(self) -> None:
+        """The largest block is read, too."""
+        value = b"x" * (MAX_BLOCK_BYTES - len(plain((b"a", b""))))
+        block = HeaderWriter().write([(b"a", value)])
+        reader = zlib.decompressobj(zdict=DICTIONARY)
+        self.assertEqual(reader.decompress(block), plain((b"a", value)))
+        self.assertEqual(HeaderReader().read(block), ((b"a", value),))
+
     def test_several_values(self) -> None:
         """Values of one name are joined by NUL."""
         block = HeaderWriter().write([(b"a", b"1"), (b"b", b"2"), (b"A", b"3")])
@@ -145,6 +153,24 @@ class ReaderTests(SynchronousTestCase):
         self.assertEqual(self.refused(whole + b"x"), "a header block is longer than its headers")
         for lie in (b"\xff\xff\xff\xff", b"\0\1\0\1"):
             self.assertIn("shorter", self.refused(b"\0\0\0\1" + lie + b"name"))
+
+    def test_many(self) -> None:
+        """Blocks may be any number, each in terms of those before."""
+        other, reader = Other(), HeaderReader()
+        for number in range(200):
+            headers = ((b"streamtype", b"data"), (b"requestid", b"%d" % number))
+            self.assertEqual(reader.read(other.block(plain(*headers))), headers)
+
+    def test_memory(self) -> None:
+        """Between the few blocks of a console nothing of zlib is kept."""
+        other, reader = Other(), HeaderReader()
+        blocks = [other.block(plain((b"streamtype", b"%d" % number))) for number in range(5)]
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for block in blocks:
+            reader.read(block)
+        kept, _ = tracemalloc.get_traced_memory()
+        self.assertLess(kept, 2 << 10)
 
     def test_count(self) -> None:
         """A number of headers beyond the limit is not believed; neither are values."""

@@ -10,6 +10,11 @@ with less than a sync flush.
 A block may say that it holds four thousand million headers, and a kilobyte may
 inflate to a megabyte; nothing is believed before it is within the limits.
 
+zlib's state costs up to 300 KiB, and a console's connection lives for days after its
+five blocks.  So what we write is stored as it is, which is a form of compression that
+needs no state; and what we read is kept compressed, to be read again when, hardly
+ever, one more block comes.
+
 Sources: SPDY Protocol, Draft 3, section 2.6.10; ``github.com/moby/spdystream``,
 ``spdy/{read,write}.go`` (and CVE-2026-35469 for what it lacked).
 """
@@ -31,18 +36,17 @@ MAX_BLOCK_BYTES = 64 << 10
 MAX_HEADERS = 64
 """Of one block, several values of a name counted each."""
 
-# A window of 2 KiB holds the dictionary and all that we write; zlib's own choice
-# would cost each connection 256 KiB, this one 9.
-_WINDOW_BITS, _MEMORY_LEVEL = 11, 1
+_KEPT_BYTES = 2 << 10
+_BEGINNING = b"\x78\x20" + zlib.adler32(DICTIONARY).to_bytes(4, "big")
+_SYNC = b"\0\0\0\xff\xff"
+_STORED_BYTES = 0xFFFF
 
 
 class HeaderWriter:
     """Writes the blocks of one direction."""
 
     def __init__(self) -> None:
-        self._zlib = zlib.compressobj(
-            9, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY, DICTIONARY
-        )
+        self._next = _BEGINNING  # of zlib's, with the dictionary's id
 
     def write(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """
@@ -60,14 +64,25 @@ class HeaderWriter:
         )
         if len(plain) > MAX_BLOCK_BYTES:
             raise LocalProtocolError(f"a header block of {len(plain)} bytes is too large")
-        return self._zlib.compress(plain) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
+        beginning, self._next = self._next, b""
+        parts = range(0, len(plain), _STORED_BYTES)
+        stored = (_stored(plain[start : start + _STORED_BYTES]) for start in parts)
+        return beginning + b"".join(stored) + _SYNC
+
+
+def _stored(data: bytes) -> bytes:
+    """Data as it is, in a block of RFC 1951's section 3.2.4."""
+    size = len(data)
+    return b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + data
 
 
 class HeaderReader:
     """Reads the blocks of one direction, in order and none left out."""
 
     def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(zlib.MAX_WBITS, zdict=DICTIONARY)
+        self._kept: bytes | None = b""  # all blocks, while that is less than zlib's state
+        self._kept_plain = 0
+        self._zlib: zlib._Decompress | None = None
 
     def read(self, block: bytes) -> Headers:
         """
@@ -76,15 +91,28 @@ class HeaderReader:
         :param block: compressed; its size must be bounded by the caller.
         :raises RemoteProtocolError: it is none, or beyond a limit.
         """
+        state = self._zlib or zlib.decompressobj(zlib.MAX_WBITS, zdict=DICTIONARY)
         try:
-            plain = self._zlib.decompress(block, MAX_BLOCK_BYTES + 1)
+            if self._kept:
+                state.decompress(self._kept)
+            plain = state.decompress(block, MAX_BLOCK_BYTES + 1)
         except zlib.error:
             raise RemoteProtocolError("a header block cannot be decompressed") from None
         if len(plain) > MAX_BLOCK_BYTES:
             raise RemoteProtocolError(f"a header block is larger than {MAX_BLOCK_BYTES} bytes")
-        if self._zlib.eof:
+        if state.eof:
             raise RemoteProtocolError("the header compression was ended")
+        self._keep(block, len(plain), state)
         return _Block(plain).headers()
+
+    def _keep(self, block: bytes, size: int, state: zlib._Decompress) -> None:
+        """The block, or what zlib knows behind it when the blocks are too many."""
+        if self._kept is None:
+            return
+        self._kept += block
+        self._kept_plain += size
+        if len(self._kept) + self._kept_plain > _KEPT_BYTES:
+            self._kept, self._zlib = None, state
 
 
 class _Block:
