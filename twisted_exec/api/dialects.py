@@ -44,6 +44,8 @@ class Dialect:
     """What a workload is called inside those labels."""
     capacity_prefix: str
     """A pool's capacity for a class is keyed by this followed by the class's name."""
+    lease_namespace: str
+    """Where poollets of the dialect's own make keep a lease, named as their pool."""
     proxy_subresource: str = "proxy"
     """Reaching a pool's poollet is authorised as ``create`` on this subresource of the pool."""
     default_port: int = 20250
@@ -125,4 +127,5 @@ IRONCORE = Dialect(
     runtime_prefix="machinepoollet.ironcore.dev/",
     noun="machine",
     capacity_prefix="class/machine.",
+    lease_namespace="ironcore-machinepool-lease",
 )

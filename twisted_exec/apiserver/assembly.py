@@ -18,6 +18,7 @@ from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import Gate, Limits
+from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import REST
@@ -104,6 +105,7 @@ def assemble(
             rules,
             NamespaceLifecycle(storage, registry, bare, reactor),
             ObjectEndings(storage, sessions),
+            PoolHeartbeats(storage, IRONCORE, reactor, now),
             revocation,
         ],
         verbs=bare,
