@@ -46,6 +46,20 @@ reactor.run()
 """
 
 
+_HUNG_UP = """
+import os, signal
+from twisted.internet import reactor
+from twisted_exec.observe.program import stop_once
+if %s:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+stop_once(reactor)
+reactor.addSystemEventTrigger("before", "shutdown", print, "stopped")
+reactor.callWhenRunning(reactor.callLater, 0, os.kill, os.getpid(), signal.SIGHUP)
+reactor.callWhenRunning(reactor.callLater, 0.2, os.kill, os.getpid(), signal.SIGKILL)
+reactor.run()
+"""
+
+
 class StopOnceTests(SynchronousTestCase):
     """Tests for :func:`stop_once`."""
 
@@ -57,6 +71,17 @@ class StopOnceTests(SynchronousTestCase):
         self.assertNotIn(b"Traceback", told.stdout)
         self.assertEqual(told.stdout.count(b"already stopping"), 1, told.stdout)
         self.assertIn(b"drained\n", told.stdout)
+
+    def test_terminal_is_closed(self) -> None:
+        """A program whose terminal is closed stops as it should, except under nohup."""
+        for nohup, stopped in ((False, b"stopped\n"), (True, b"")):
+            told = subprocess.run(
+                [sys.executable, "-c", _HUNG_UP % nohup],
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            self.assertEqual((told.stdout, told.returncode != 0), (stopped, nohup))
 
 
 class ProgramOptionsTests(SynchronousTestCase):

@@ -119,11 +119,18 @@ def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
 
 def stop_once(reactor: Any) -> None:
     """
-    Answer signals that come while the program stops already: sessions may need their time.
+    Stop when the terminal is closed, too, and once only.
 
-    Twisted would log a traceback for each.
+    Signals that come while the program stops already are answered with a line, sessions may need
+    their time; Twisted would log a traceback for each.
     """
+    reactor.callWhenRunning(_stop_on_hangup, reactor)
     reactor.addSystemEventTrigger("before", "shutdown", _stopping, reactor)
+
+
+def _stop_on_hangup(reactor: Any) -> None:
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # it is ignored under nohup
+        signal.signal(signal.SIGHUP, lambda *_: reactor.callFromThread(reactor.stop))
 
 
 def _stopping(reactor: Any) -> None:
@@ -134,7 +141,7 @@ def _stopping(reactor: Any) -> None:
             told.append(number)
             reactor.callFromThread(_log.info, "already stopping; sessions get their time to end")
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, again)
 
 
