@@ -2,7 +2,7 @@
 Build the wheel, install it into an empty environment, use the plugins, and
 uninstall it again: nothing of ours may be left, nothing of Twisted's be gone.
 
-Run as ``python -m tests.packaging.check_wheel`` from the top of a checkout; it
+Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout; it
 needs a package index for the dependencies.
 """
 
