@@ -587,13 +587,20 @@ class TextTests(ClientTestCase):
         self.assertNotIn(b"Sec-WebSocket-Protocol", self.backend.request)
         self.backend.accept(subprotocol=b"x")
         self.failureResultOf(self.opening, BadGateway)
-        self.opening = connect(
-            self.endpoint, HEAD, self.user, clock=self.clock, timeout_seconds=10, protocols=("",)
-        )
-        self.backend.accept(subprotocol=None, unnamed=True)
-        client = self.successResultOf(self.opening)
-        client.write(b"hi")
-        self.assertEqual(self.backend.messages(), [b"\0hi"])
+        for how in ({"unnamed": True}, {"subprotocol": b""}):  # as Go's server answers
+            self.user = RecordingUser()
+            self.opening = connect(
+                self.endpoint,
+                HEAD,
+                self.user,
+                clock=self.clock,
+                timeout_seconds=10,
+                protocols=("",),
+            )
+            self.backend.accept(**how)
+            client = self.successResultOf(self.opening)
+            client.write(b"hi")
+            self.assertEqual(self.backend.messages(), [b"\0hi"])
 
 
 class SPDYBackend:

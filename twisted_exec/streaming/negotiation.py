@@ -165,9 +165,10 @@ def _chosen_by_websocket(key: bytes, protocol: str, upgraded: Upgraded) -> str:
         raise BadGateway("the server's WebSocket handshake is wrong")
     if values(upgraded.headers, b"sec-websocket-extensions"):
         raise BadGateway("the server uses a WebSocket extension that was not offered")
-    expected = [protocol.encode("ascii")] if protocol else []
-    if values(upgraded.headers, b"sec-websocket-protocol") != expected:
-        raise OtherProtocol(f"the server does not speak {protocol}")
+    # Go's server answers a request that names none with an empty line.
+    answered = tokens(values(upgraded.headers, b"sec-websocket-protocol"))
+    if answered != ([protocol.encode("ascii")] if protocol else []):
+        raise OtherProtocol(f"the server does not speak {protocol or 'unnamed subprotocols'}")
     return protocol
 
 
