@@ -29,6 +29,9 @@ class Line(Protocol):
     def dataReceived(self, data: bytes) -> None:
         assert data
         self.got += data
+        self._look()
+
+    def _look(self) -> None:
         for wanted, waiter in list(self._waiting):
             if wanted in self.got:
                 self._waiting.remove((wanted, waiter))
@@ -43,7 +46,7 @@ class Line(Protocol):
         """Fires when this was printed."""
         waiter: Deferred[None] = Deferred()
         self._waiting.append((wanted, waiter))
-        self.dataReceived(b"\0")
+        self._look()
         return waiter
 
     def over(self) -> Deferred[Any]:
