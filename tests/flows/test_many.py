@@ -127,8 +127,9 @@ class ManySessionsTests(TestCase):
         for hop, (descriptors, resident) in before.items():
             self.assertLessEqual(after[hop][0], descriptors + 2, f"descriptors of {hop}")
             grown = after[hop][1] - resident
-            # A thousand sessions that were kept would be 65 MB; the allocator keeps some.
-            self.assertLess(grown, 24 << 20, f"{hop} holds {grown} bytes more")
+            # The allocator keeps some.  Connections left to the garbage collector were
+            # 21 MB and more, a thousand sessions that were kept would be 65 MB.
+            self.assertLess(grown, 16 << 20, f"{hop} holds {grown} bytes more")
 
     async def round(self, end: Callable[[list[Screen]], Awaitable[None]]) -> None:
         """Ten viewers on each of ten machines, each of which has seen the shell answer."""
