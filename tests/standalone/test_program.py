@@ -13,6 +13,7 @@ import stat
 import tempfile
 from typing import Any
 
+import yaml
 from twisted.internet import reactor as _reactor
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
@@ -133,6 +134,20 @@ class ReadyTests(StandaloneCase):
         self.assertEqual(code, 0, said)
         self.assertRegex(shown, r"version\r\nU-Boot \d{4}\.")
 
+    async def test_token(self) -> None:
+        """Users besides the administrator come with a token, and may what RBAC says."""
+        tokens = os.path.join(self.directory, "tokens.csv")
+        with open(tokens, "w") as file:
+            file.write("s3cret,ada,1,system:masters\n")
+        await self.ready("--token-auth-file", "tokens.csv")
+        with open(self.kubeconfig) as file:
+            document = yaml.safe_load(file)
+        document["users"][0]["user"] = {"token": "s3cret"}
+        with open(self.kubeconfig, "w") as file:
+            yaml.safe_dump(document, file)
+        shell = await self.client().get(MACHINES, "demo-shell", "default")
+        self.assertEqual(shell["status"]["state"], "Running")
+
     test_first_start.skip = needs.qemu()  # type: ignore[attr-defined]
     test_kubectl.skip = needs.kubectl()  # type: ignore[attr-defined]
     test_kubectl_console_of_the_machine.skip = (  # type: ignore[attr-defined]
@@ -249,4 +264,8 @@ class RefusedTests(StandaloneCase):
         """Options that make no sense."""
         await self.refused(r"--port: '99999' is no port from 0 to 65535; see", "--port", "99999")
         await self.refused(r"--drain-seconds: .*soon", "--drain-seconds", "soon")
+        await self.refused(
+            r"cannot read '.*/nix': No such file or directory",
+            *("--port", "0", "--token-auth-file", "nix"),
+        )
         await self.refused(r".*--prot.*; see twistd exec-standalone --help", "--prot", "1")

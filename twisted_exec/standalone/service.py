@@ -85,11 +85,13 @@ class Settings:
     :param state_directory: where everything is kept; see :mod:`.state`.
     :param port: of the API server on loopback; 0 is any free one.
     :param drain_seconds: how long sessions may go on when the program stops.
+    :param token_file: users besides the administrator, by bearer token; empty for none.
     """
 
     state_directory: str
     port: int = 6443
     drain_seconds: float = 5.0
+    token_file: str = ""
 
 
 class Standalone(Service):
@@ -189,6 +191,7 @@ class Standalone(Service):
             poollet_key=certificates.forwarding.key,
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
+            token_file=self.settings.token_file,
         )
         storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
         return APIServer(settings, storage, audit, self._reactor)

@@ -23,7 +23,7 @@ class Options(ProgramOptions):
     """Command line of the standalone program."""
 
     program = PROGRAM
-    paths = ("state-dir",)
+    paths = ("state-dir", "token-auth-file")
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
@@ -33,6 +33,7 @@ class Options(ProgramOptions):
     optParameters = [
         ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
         ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
+        ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
 
@@ -44,7 +45,13 @@ def makeService(options: Options) -> IService:
     steady_timers(reactor)
     stop_once(reactor)
     standalone = Standalone(
-        Settings(options["state-dir"], options["port"], options["drain-seconds"]), reactor
+        Settings(
+            options["state-dir"],
+            options["port"],
+            options["drain-seconds"],
+            options["token-auth-file"] or "",
+        ),
+        reactor,
     )
     standalone.when_ready().addErrback(fail_program, PROGRAM, reactor)
     service: IService = standalone
