@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twisted_exec.api import times
-from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds import Column, Kind, Object
 
 NAME_DESCRIPTION = "Name must be unique within a namespace."
 AGE_DESCRIPTION = "How long ago the object was created."
@@ -46,10 +46,19 @@ def table(
 
 
 def column_definitions(kind: Kind) -> list[Object]:
-    """Name, the kind's own columns, Age."""
-    own = [_definition(item.name, item.description, item.priority) for item in kind.columns]
+    """Name, the kind's own columns, Age, and those of its own that only a wide table shows."""
     name = _definition("Name", NAME_DESCRIPTION) | {"format": "name"}
-    return [name, *own, _definition("Age", AGE_DESCRIPTION)]
+    always, wide = (
+        [_definition(item.name, item.description, item.priority) for item in columns]
+        for columns in _columns(kind)
+    )
+    return [name, *always, _definition("Age", AGE_DESCRIPTION), *wide]
+
+
+def _columns(kind: Kind) -> tuple[list[Column], list[Column]]:
+    """A kind's own: those that are always shown, and the others."""
+    always = [column for column in kind.columns if not column.priority]
+    return always, [column for column in kind.columns if column.priority]
 
 
 def _definition(name: str, description: str, priority: int = 0) -> Object:
@@ -65,10 +74,12 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
 def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
     """One object as a row."""
     metadata = obj["metadata"]
+    always, wide = _columns(kind)
     cells = [
         metadata["name"],
-        *(item.read(obj) for item in kind.columns),
+        *(column.read(obj) for column in always),
         times.age(metadata.get("creationTimestamp"), now),
+        *(column.read(obj) for column in wide),
     ]
     result: Object = {"cells": cells}
     if include == "Object":

@@ -89,7 +89,7 @@ def _legacy(kind: Kind, subresource: str) -> Object:
 
 def _kind_of(kind: Kind, subresource: str) -> str:
     if subresource in kind.connects:
-        return f"{kind.resource.kind}{subresource.capitalize()}Options"
+        return kind.connects[subresource].options
     return kind.resource.kind
 
 

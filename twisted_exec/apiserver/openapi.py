@@ -13,14 +13,13 @@ import json
 from typing import Any
 
 from twisted_exec.api import strategy
-from twisted_exec.api.kinds import EXEC_OPTIONS_SCHEMA, Kind, Object
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.registry import Registry
 
 V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b""
 
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
-_ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
 
 
 class OpenAPI:
@@ -72,26 +71,26 @@ def document(registry: Registry, group: str, version: str) -> Object:
     }
 
 
-def _component(kind: Kind, suffix: str = "") -> str:
+def _component(kind: Kind, name: str = "") -> str:
     # Kubernetes reverses the group's domain: dev.ironcore.compute.v1alpha1.Machine.
     parts = [*reversed(kind.resource.group.split(".")), kind.resource.version]
-    return ".".join([part for part in parts if part] + [kind.resource.kind + suffix])
+    return ".".join([part for part in parts if part] + [name or kind.resource.kind])
 
 
-def _identity(kind: Kind, suffix: str = "") -> Object:
+def _identity(kind: Kind, name: str = "") -> Object:
     resource = kind.resource
     return {
         "group": resource.group,
         "version": resource.version,
-        "kind": resource.kind + suffix,
+        "kind": name or resource.kind,
     }
 
 
 def _schemas(kind: Kind) -> Object:
     own = {**strategy.full_schema(kind), "x-kubernetes-group-version-kind": [_identity(kind)]}
     found: Object = {_component(kind): own}
-    if kind.stored:
-        found[_component(kind, "List")] = {
+    if kind.listed:
+        found[_component(kind, kind.list_kind)] = {
             "type": "object",
             "required": ["items"],
             "properties": {
@@ -100,19 +99,18 @@ def _schemas(kind: Kind) -> Object:
                 "metadata": {"type": "object"},
                 "items": {"type": "array", "items": _reference(kind)},
             },
-            "x-kubernetes-group-version-kind": [_identity(kind, "List")],
+            "x-kubernetes-group-version-kind": [_identity(kind, kind.list_kind)],
         }
-    for subresource in kind.connects:
-        suffix = f"{subresource.capitalize()}Options"
-        found[_component(kind, suffix)] = {
-            **EXEC_OPTIONS_SCHEMA,
-            "x-kubernetes-group-version-kind": [_identity(kind, suffix)],
+    for connect in kind.connects.values():
+        found[_component(kind, connect.options)] = {
+            **connect.schema,
+            "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
         }
     return found
 
 
-def _reference(kind: Kind, suffix: str = "") -> Object:
-    return {"$ref": f"#/components/schemas/{_component(kind, suffix)}"}
+def _reference(kind: Kind, name: str = "") -> Object:
+    return {"$ref": f"#/components/schemas/{_component(kind, name)}"}
 
 
 def _paths(kind: Kind) -> Object:
@@ -121,16 +119,19 @@ def _paths(kind: Kind) -> Object:
     # Templates, so the braces must not be percent-encoded.
     collection = resource.path(namespace).replace("%7B", "{").replace("%7D", "}")
     named = [_parameter("namespace")] if resource.namespaced else []
-    found: Object = {collection: {"post": _operation(kind, "post"), "parameters": named}}
-    if not kind.stored:
+    found: Object = {collection: {"parameters": named}}
+    if not kind.read_only:
+        found[collection]["post"] = _operation(kind, "post")
+    if not kind.listed:
         return found
-    found[collection]["get"] = _operation(kind, "list", suffix="List")
+    found[collection]["get"] = _operation(kind, "list", name=kind.list_kind)
     item = f"{collection}/{{name}}"
     named = [*named, _parameter("name")]
-    found[item] = {method: _operation(kind, method) for method in _ACTIONS} | {"parameters": named}
+    methods = ("get",) if kind.read_only else ("get", "put", "patch", "delete")
+    found[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
     if kind.has_status:
         found[f"{item}/status"] = {
-            method: _operation(kind, method) for method in ("get", "put", "patch")
+            method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
     return found
 
@@ -140,8 +141,8 @@ def _parameter(name: str, where: str = "path") -> Object:
     return told | {"required": True} if where == "path" else told
 
 
-def _operation(kind: Kind, action: str, suffix: str = "") -> Object:
-    schema = {"schema": _reference(kind, suffix)}
+def _operation(kind: Kind, action: str, name: str = "") -> Object:
+    schema = {"schema": _reference(kind, name)}
     operation: Object = {
         "responses": {"200": {"description": "OK", "content": {"application/json": schema}}},
         "x-kubernetes-action": action,

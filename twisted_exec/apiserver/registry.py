@@ -18,7 +18,9 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
     if subresource in kind.connects:
         return ["create", "get"]
     if subresource:
-        return ["get", "patch", "update"]
+        return ["get"] if kind.read_only else ["get", "patch", "update"]
+    if kind.read_only:
+        return sorted(READ)
     return sorted(READ + WRITE) if kind.stored else ["create"]
 
 

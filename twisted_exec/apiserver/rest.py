@@ -38,7 +38,7 @@ def root_of(kind: Kind) -> str:
 
 
 class REST:
-    """Answers requests for stored kinds."""
+    """Answers requests for kinds whose objects can be read."""
 
     def __init__(
         self,
@@ -61,14 +61,17 @@ class REST:
         add("GET", collection, self._list)
         if scope:
             add("GET", f"{root}/{plural}", self._list)
+        add("GET", item, self._get)
+        if kind.has_status:
+            add("GET", f"{item}/status", self._get, "status")
+        if kind.read_only:
+            return
         add("POST", collection, self._create)
         add("DELETE", collection, self._delete_collection)
-        add("GET", item, self._get)
         add("PUT", item, self._update)
         add("PATCH", item, self._patch)
         add("DELETE", item, self._delete)
         if kind.has_status:
-            add("GET", f"{item}/status", self._get, "status")
             add("PUT", f"{item}/status", self._update, "status")
             add("PATCH", f"{item}/status", self._patch, "status")
 

@@ -3,8 +3,9 @@ The kinds that the API server serves: one definition each.
 """
 
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES
-from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.machines import EXEC_OPTIONS_SCHEMA, MACHINES, class_name, pool_name
+from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
+from twisted_exec.api.kinds.machines import MACHINES, class_name, image_of, pool_name
+from twisted_exec.api.kinds.pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pools import ADDRESS_TYPES, MACHINECLASSES, MACHINEPOOLS
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
@@ -40,14 +41,14 @@ ALL: tuple[Kind, ...] = (
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
 )
-"""Every kind, in the order in which discovery shows their groups."""
+"""Every kind that is always there, in the order in which discovery shows their groups."""
 
 __all__ = [
     "ADDRESS_TYPES",
     "ALL",
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
-    "EXEC_OPTIONS_SCHEMA",
+    "CONSOLE",
     "LEASES",
     "LOCALSUBJECTACCESSREVIEWS",
     "MACHINECLASSES",
@@ -55,6 +56,7 @@ __all__ = [
     "MACHINES",
     "NAMESPACES",
     "NAMESPACE_FINALIZER",
+    "PODS",
     "ROLEBINDINGS",
     "ROLES",
     "SELFSUBJECTACCESSREVIEWS",
@@ -64,8 +66,10 @@ __all__ = [
     "SUBJECTACCESSREVIEWS",
     "TOKENREVIEWS",
     "Column",
+    "Connect",
     "Kind",
     "Object",
     "class_name",
+    "image_of",
     "pool_name",
 ]

@@ -23,7 +23,7 @@ class Column:
     One column of ``kubectl get``, between NAME and AGE.
 
     :param read: the cell's text.
-    :param priority: above 0 means only with ``-o wide``.
+    :param priority: above 0 means only with ``-o wide``, behind AGE.
     """
 
     name: str
@@ -53,6 +53,19 @@ def _namespace(obj: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class Connect:
+    """
+    A subresource that opens a stream.
+
+    :param options: the kind of its query, such as ``PodExecOptions``.
+    :param schema: of that kind.
+    """
+
+    options: str
+    schema: Schema
+
+
+@dataclass(frozen=True)
 class Kind:
     """
     One kind: its names, its schema, its rules.
@@ -68,14 +81,16 @@ class Kind:
     :param name_rule: says what is wrong with a name.
     :param fields: what field selectors may name, besides name and namespace.
     :param unconditional_update: an update need not give ``resourceVersion``.
-    :param stored: false for reviews, which are answered and forgotten.
+    :param stored: false for reviews, which are answered and forgotten, and for what is
+        read-only.
+    :param read_only: other objects, shown as objects of this kind.
     :param initial_status: of an object just created.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: the finalizers that keep a deleted object.
     :param prepare: sets, in place, what depends on more than a default.
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
-    :param connects: names of subresources that open a stream.
+    :param connects: subresources that open a stream, by name.
     """
 
     resource: Resource
@@ -92,7 +107,8 @@ class Kind:
     fields: Mapping[str, Field] = field(default_factory=dict)
     unconditional_update: bool = True
     stored: bool = True
-    connects: tuple[str, ...] = ()
+    read_only: bool = False
+    connects: Mapping[str, Connect] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     terminating_status: Mapping[str, Any] = field(default_factory=dict)
     held_by: Callable[[Object], list[str]] = _finalizers
@@ -105,6 +121,11 @@ class Kind:
     def selectable(self) -> dict[str, Field]:
         """Everything a field selector may name."""
         return {"metadata.name": _name, "metadata.namespace": _namespace, **self.fields}
+
+    @property
+    def listed(self) -> bool:
+        """Whether objects of this kind can be read."""
+        return self.stored or self.read_only
 
     @property
     def list_kind(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from twisted_exec.api import fields, names, quantity
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.fields import Cause
-from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.shapes import CONDITIONS, TOLERATIONS
 from twisted_exec.api.schema import (
     anything,
@@ -120,11 +120,12 @@ def _size_causes(volumes: list[Object]) -> Iterator[Cause]:
                 yield fields.invalid(field, size, f"must be from 0 to {_LARGEST_SIZE} bytes")
 
 
-def _image(machine: Object) -> str:
+def image_of(machine: Object) -> str:
+    """The image that a machine boots, or empty."""
     for volume in machine.get("spec", {}).get("volumes", ()):
         if image := volume.get("localDisk", {}).get("image"):
             return str(image)
-    return "<none>"
+    return ""
 
 
 def _validate_machine(machine: Object) -> list[Cause]:
@@ -230,6 +231,15 @@ def _machine_changed(new: Object, old: Object) -> list[Cause]:
     return causes
 
 
+_EXEC_OPTIONS = struct(
+    {
+        "insecureSkipTLSVerifyBackend": boolean(
+            "Ignored: the poollet's certificate is always verified."
+        )
+    },
+    description="MachineExecOptions is the query of machines/exec.",
+)
+
 MACHINES = Kind(
     resource=IRONCORE.workload,
     singular="machine",
@@ -238,7 +248,7 @@ MACHINES = Kind(
     required=("spec",),
     columns=(
         Column("MachineClassRef", lambda machine: class_name(machine) or "<none>"),
-        Column("Image", _image),
+        Column("Image", lambda machine: image_of(machine) or "<none>"),
         Column("MachinePoolRef", lambda machine: pool_name(machine) or "<none>"),
         Column("State", lambda machine: machine.get("status", {}).get("state") or "<unknown>"),
     ),
@@ -250,19 +260,9 @@ MACHINES = Kind(
         f"spec.{IRONCORE.class_reference}.name": lambda machine: class_name(dict(machine)),
     },
     unconditional_update=False,
-    connects=("exec",),
+    connects={"exec": Connect("MachineExecOptions", _EXEC_OPTIONS)},
     initial_status={"state": "Pending"},
     prepare=_prepare_machine,
     validate=_validate_machine,
     validate_update=_machine_changed,
 )
-
-EXEC_OPTIONS_SCHEMA = struct(
-    {
-        "insecureSkipTLSVerifyBackend": boolean(
-            "Ignored: the poollet's certificate is always verified."
-        )
-    },
-    description="MachineExecOptions is the query of machines/exec.",
-)
-"""The options kind of ``machines/exec``."""
