@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import Event, Object
@@ -112,7 +113,7 @@ def load(database: sqlite3.Connection, restored: History) -> History:
 
 def _objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
     for table, body in database.execute("SELECT resource, body FROM objects"):
-        yield table, json.loads(body)
+        yield table, Encoded(json.loads(body), body)
 
 
 def _events(database: sqlite3.Connection) -> Iterator[tuple[str, Event]]:
@@ -120,8 +121,8 @@ def _events(database: sqlite3.Connection) -> Iterator[tuple[str, Event]]:
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
     for table, change, body, previous, version in rows:
-        before: Any = None if previous is None else json.loads(previous)
-        yield table, Event(change, json.loads(body), before, version)
+        before: Any = None if previous is None else Encoded(json.loads(previous))
+        yield table, Event(change, Encoded(json.loads(body), body), before, version)
 
 
 def last_version(database: sqlite3.Connection) -> int:

@@ -5,19 +5,23 @@ Every store keeps one, whatever it persists to.  Reads therefore never touch a
 disk, and a watch begins by replaying the remembered changes.  The changes are
 bounded: whoever asks for older ones is told to list again.
 
+Objects are kept with their JSON (:mod:`twisted_exec.api.encoded`), which the disk,
+lists and watches share, and in order, so that a list sorts nothing.
+
 A list as of an older version is made by undoing the changes since, which is
 what lets a paged list stay consistent while others write.
 """
 
 from __future__ import annotations
 
-import json
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IWatch, Listing, Object
@@ -45,19 +49,53 @@ def table_of(resource: Resource) -> str:
     return resource.qualified
 
 
+class _Objects:
+    """Objects of one resource, found by key and walked in order."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, Object] = {}
+        self._keys: list[Key] = []
+
+    def put(self, key: Key, obj: Object) -> None:
+        if key not in self.by_key:
+            insort(self._keys, key)
+        self.by_key[key] = obj
+
+    def drop(self, key: Key) -> None:
+        if self.by_key.pop(key, None) is not None:
+            del self._keys[bisect_left(self._keys, key)]
+
+    def in_order(self, namespace: str) -> list[Object]:
+        """Those of a namespace, or all when it is empty."""
+        if not namespace:
+            return [self.by_key[key] for key in self._keys]
+        first = bisect_left(self._keys, (namespace, ""))
+        last = bisect_left(self._keys, (namespace + "\0", ""))
+        return [self.by_key[key] for key in self._keys[first:last]]
+
+    def copy(self) -> _Objects:
+        other = _Objects()
+        other.by_key, other._keys = dict(self.by_key), list(self._keys)
+        return other
+
+
 @implementer(IWatch)
 class _Watch:
+    __slots__ = ("_namespace", "_on_event", "_watches")
+
     def __init__(
-        self, watches: list[_Watch], namespace: str, on_event: Callable[[Event], None]
+        self, watches: dict[_Watch, None], namespace: str, on_event: Callable[[Event], None]
     ) -> None:
         self._watches = watches
         self._namespace = namespace
         self._on_event = on_event
-        watches.append(self)
+        watches[self] = None
 
     def tell(self, event: Event) -> None:
         if self._namespace and key_of(event.obj)[0] != self._namespace:
             return
+        if self not in self._watches:
+            return  # another one, told before, stopped it
         try:
             self._on_event(event)
         except Exception:  # the watcher's own fault must not cost the others their event
@@ -65,8 +103,7 @@ class _Watch:
             self.stop()
 
     def stop(self) -> None:
-        if self in self._watches:
-            self._watches.remove(self)
+        self._watches.pop(self, None)
 
 
 class History:
@@ -82,12 +119,12 @@ class History:
         remembered: int = REMEMBERED_CHANGES,
         remembered_bytes: int = REMEMBERED_BYTES,
     ) -> None:
-        self._objects: dict[str, dict[Key, Object]] = {}
+        self._objects: dict[str, _Objects] = {}
         self._changes: deque[tuple[str, Event]] = deque()
         self._sizes: deque[int] = deque()
         self._bytes = 0
         self._remembered, self._remembered_bytes = remembered, remembered_bytes
-        self._watches: dict[str, list[_Watch]] = {}
+        self._watches: dict[str, dict[_Watch, None]] = {}
         self.version = 0
         """The latest change."""
         self.forgotten = 0
@@ -96,13 +133,13 @@ class History:
     def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
         """Begin with objects that were stored before."""
         for table, obj in objects:
-            self._objects.setdefault(table, {})[key_of(obj)] = obj
+            self._table(table).put(key_of(obj), obj)
         self.version, self.forgotten = version, forgotten
 
     def remember(self, table: str, event: Event) -> None:
         """Add one change that happened before, in order; objects are those of :meth:`restore`."""
         self._changes.append((table, event))
-        self._sizes.append(len(text_of(event.obj)))
+        self._sizes.append(len(json_of(event.obj)))
         self._bytes += self._sizes[-1]
         while len(self._changes) > self._remembered or self._bytes > self._remembered_bytes:
             self.forgotten = self._changes.popleft()[1].version
@@ -110,11 +147,10 @@ class History:
 
     def apply(self, table: str, event: Event) -> None:
         """A change has been made: show it to readers, tell watchers."""
-        objects = self._objects.setdefault(table, {})
         if event.type == DELETED:
-            objects.pop(key_of(event.obj), None)
+            self._table(table).drop(key_of(event.obj))
         else:
-            objects[key_of(event.obj)] = event.obj
+            self._table(table).put(key_of(event.obj), event.obj)
         self.version = event.version
         self.remember(table, event)
         for watch in list(self._watches.get(table, ())):
@@ -124,50 +160,44 @@ class History:
         """
         :raises NotFound: there is none.
         """
-        obj = self._objects.get(table_of(resource), {}).get((namespace, name))
+        obj = self._table(table_of(resource)).by_key.get((namespace, name))
         if obj is None:
             raise NotFound(resource.plural, name, resource.group)
         return obj
 
     def find(self, resource: Resource, obj: Object) -> Object | None:
         """What is stored where ``obj`` would be."""
-        return self._objects.get(table_of(resource), {}).get(key_of(obj))
+        return self._table(table_of(resource)).by_key.get(key_of(obj))
 
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
         """
         :raises Expired: changes since ``version`` are forgotten.
         """
-        objects = self._objects.get(table_of(resource), {})
+        objects = self._table(table_of(resource))
         if version is not None and version != self.version:
             objects = self._as_of(table_of(resource), version)
-        found = sorted(key for key in objects if not namespace or key[0] == namespace)
-        return Listing(
-            [objects[key] for key in found], self.version if version is None else version
-        )
+        return Listing(objects.in_order(namespace), self.version if version is None else version)
 
-    def _as_of(self, table: str, version: int) -> dict[Key, Object]:
+    def _table(self, name: str) -> _Objects:
+        found = self._objects.get(name)
+        if found is None:
+            found = self._objects[name] = _Objects()
+        return found
+
+    def _as_of(self, table: str, version: int) -> _Objects:
         self._check_remembered(version)
-        objects = dict(self._objects.get(table, {}))
+        objects = self._table(table).copy()
         for event in self._changes_since(table, version):
             if event.previous is None:
-                del objects[key_of(event.obj)]
+                objects.drop(key_of(event.obj))
             else:
-                objects[key_of(event.obj)] = event.previous
+                objects.put(key_of(event.obj), event.previous)
         return objects
 
     def _check_remembered(self, version: int) -> None:
         if version < self.forgotten:
-            raise Expired(
-                f"too old resource version: {version} (oldest remembered: {self.forgotten})"
-            )
-        if version > self.version:
-            raise APIError(
-                f"Too large resource version: {version}, current: {self.version}",
-                code=504,
-                reason="Timeout",
-                details={"causes": [{"reason": "ResourceVersionTooLarge"}]},
-                retry_after_seconds=1,
-            )
+            raise Expired(f"too old resource version: {version} ({self.forgotten})")
+        check_reached(version, self.version)
 
     def watch(
         self, resource: Resource, since: int, on_event: Callable[[Event], None], namespace: str
@@ -177,7 +207,7 @@ class History:
         """
         self._check_remembered(since)
         table = table_of(resource)
-        watch = _Watch(self._watches.setdefault(table, []), namespace, on_event)
+        watch = _Watch(self._watches.setdefault(table, {}), namespace, on_event)
         for event in reversed(self._changes_since(table, since)):
             watch.tell(event)
         return watch
@@ -193,9 +223,20 @@ class History:
         return found
 
 
-def text_of(obj: Object) -> str:
-    """An object as JSON."""
-    return json.dumps(obj, separators=(",", ":"))
+def check_reached(version: int, current: int) -> None:
+    """
+    :raises APIError: ``version`` has not happened yet.  Source of the Status:
+        ``k8s.io/apiserver/pkg/storage/errors.go``.
+    """
+    if version > current:
+        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+        raise APIError(
+            f"Timeout: Too large resource version: {version}, current: {current}",
+            code=504,
+            reason="Timeout",
+            details={"causes": [cause]},
+            retry_after_seconds=1,
+        )
 
 
 def created(obj: Object, version: int) -> Event:
@@ -203,10 +244,10 @@ def created(obj: Object, version: int) -> Event:
     return Event(ADDED, versioned(obj, version), None, version)
 
 
-def versioned(obj: Object, version: int) -> Object:
+def versioned(obj: Object, version: int) -> Encoded:
     """The same object with another resourceVersion."""
     metadata = {**obj["metadata"], "resourceVersion": str(version)}
-    return {**obj, "metadata": metadata}
+    return Encoded({**obj, "metadata": metadata})
 
 
 def check_absent(resource: Resource, obj: Object, stored: object) -> None:

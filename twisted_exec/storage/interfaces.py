@@ -18,8 +18,9 @@ Object = dict[str, Any]
 """
 A Kubernetes object as JSON gives it.
 
-Objects that come out of a store are shared with everyone who asked: whoever
-wants another one makes a copy.
+Objects that come out of a store are shared with everyone who asked, and carry
+their JSON (:class:`~twisted_exec.api.encoded.Encoded`): whoever wants another one
+makes a copy.
 """
 
 ADDED = "ADDED"

@@ -6,7 +6,8 @@ never wait for the disk.  Writes go through a queue to one thread, which takes
 whatever has gathered, checks each against the database, and commits all of it
 at once with ``synchronous=FULL``: thousands of writes share one ``fsync``, and
 the reactor never waits.  Only after the commit do the writers' Deferreds fire
-and the watchers hear.
+and the watchers hear.  The JSON that went to the disk comes back with the object,
+for lists and watches to send.
 
 The file itself is the business of :mod:`twisted_exec.storage.database`.
 """
@@ -27,6 +28,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
@@ -66,6 +68,8 @@ class _Write:
     obj: Object
     done: Deferred[Object] = field(default_factory=Deferred)
     version: int = 0
+    stored: Encoded | None = None
+    """The object as the writer thread wrote it, with its JSON."""
     error: APIError | None = None
 
 
@@ -204,10 +208,9 @@ class SQLiteStorage(Service):
             write.done.callback(event.obj)
 
     def _event(self, write: _Write) -> Event:
+        assert write.stored is not None, "a write without an error was made"
         previous = self._history.find(write.resource, write.obj)
-        after = previous if write.change == DELETED and previous is not None else write.obj
-        obj = history.versioned(after, write.version)
-        return Event(write.change, obj, previous, write.version)
+        return Event(write.change, write.stored, previous, write.version)
 
 
 def _nothing(_: Object) -> object:
@@ -302,9 +305,9 @@ class _Writer:
         write.version = version + 1
         table, (namespace, name) = history.table_of(write.resource), history.key_of(write.obj)
         where = (table, namespace, name)
-        body = history.text_of(history.versioned(write.obj, write.version))
-        if write.change == DELETED:
-            body = self._last_state(where, write.version)
+        after = write.obj if write.change != DELETED else self._last_state(where)
+        write.stored = history.versioned(after, write.version)
+        body = write.stored.json.decode("ascii")
         self._database.execute(
             "INSERT INTO log (version, resource, type, body, previous) VALUES (?, ?, ?, ?, "
             "(SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?))",
@@ -332,11 +335,12 @@ class _Writer:
             uid, version = found or (None, 0)
             history.check_current(write.resource, write.obj, uid, str(version))
 
-    def _last_state(self, where: tuple[str, str, str], version: int) -> str:
+    def _last_state(self, where: tuple[str, str, str]) -> Object:
         (body,) = self._database.execute(
             "SELECT body FROM objects WHERE resource = ? AND namespace = ? AND name = ?", where
         ).fetchone()
-        return history.text_of(history.versioned(json.loads(body), version))
+        last: Object = json.loads(body)
+        return last
 
     def _compact(self) -> None:
         """What memory has forgotten need not be kept."""
