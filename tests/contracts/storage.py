@@ -4,11 +4,13 @@ What every :class:`~twisted_exec.storage.interfaces.IStorage` promises.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
 from twisted_exec.api import kinds
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
 from twisted_exec.storage.interfaces import Event, IStorage, Object
 
@@ -146,6 +148,40 @@ class StorageContract:
         one = await storage.list(MACHINES, "default")
         self.assertEqual([obj["metadata"]["name"] for obj in one.items], ["a", "b"])
 
+    async def test_order(self: Any) -> None:
+        """Order stays whatever comes and goes, and no namespace shows another's objects."""
+        storage = self.make_storage()
+        for namespace in ("b", "a-b", "a", "a.c"):
+            for name in ("y", "x", "z"):
+                await storage.create(MACHINES, machine(name, namespace))
+        gone = await storage.get(MACHINES, "a", "y")
+        await storage.delete(MACHINES, gone)
+        await storage.create(MACHINES, machine("w", "a"))
+        keys = [
+            (obj["metadata"]["namespace"], obj["metadata"]["name"])
+            for obj in (await storage.list(MACHINES)).items
+        ]
+        self.assertEqual(keys, sorted(keys))
+        self.assertEqual(len(keys), 12)
+        own = [obj["metadata"]["name"] for obj in (await storage.list(MACHINES, "a")).items]
+        self.assertEqual(own, ["w", "x", "z"])
+        self.assertEqual((await storage.list(MACHINES, "a", version=0)).items, [])
+
+    async def test_encoded(self: Any) -> None:
+        """Whatever comes out of a store carries its JSON, the same for all who get it."""
+        storage = self.make_storage()
+        events: list[Event] = []
+        storage.watch(MACHINES, 0, events.append)
+        stored = await storage.create(MACHINES, machine("ä", power="On"))
+        updated = await storage.update(MACHINES, changed(stored, power="Off"))
+        gone = await storage.delete(MACHINES, updated)
+        for obj in (stored, updated, gone):
+            self.assertEqual(json.loads(json_of(obj)), obj)
+        self.assertEqual(
+            [id(json_of(event.obj)) for event in events],
+            [id(json_of(obj)) for obj in (stored, updated, gone)],
+        )
+
     async def test_list_as_it_was(self: Any) -> None:
         """An older version of a list can be had while its changes are remembered."""
         storage = self.make_storage()
@@ -234,6 +270,15 @@ class StorageContract:
         await storage.create(MACHINES, machine("a"))
         self.assertEqual(events, [])
 
+    async def test_watch_stopped_by_another(self: Any) -> None:
+        """A watch that is stopped while others are told hears nothing either."""
+        storage = self.make_storage()
+        events: list[Event] = []
+        storage.watch(MACHINES, 0, lambda event: second.stop())
+        second = storage.watch(MACHINES, 0, events.append)
+        await storage.create(MACHINES, machine("a"))
+        self.assertEqual(events, [])
+
     async def test_watch_too_old(self: Any) -> None:
         """A watch cannot begin with changes that are forgotten."""
         storage = self.make_storage()
@@ -246,6 +291,15 @@ class StorageContract:
         with self.assertRaises(APIError) as caught:
             self.make_storage().watch(MACHINES, 1000, lambda event: None)
         self.assertEqual((caught.exception.code, caught.exception.reason), (504, "Timeout"))
+        self.assertEqual(
+            caught.exception.details,
+            {
+                "causes": [
+                    {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+                ],
+                "retryAfterSeconds": 1,
+            },
+        )
 
     async def test_failing_watcher(self: Any) -> None:
         """A watcher that raises loses its watch; nobody else loses an event."""
