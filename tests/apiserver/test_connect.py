@@ -221,6 +221,55 @@ class ConsoleTests(ChainTestCase):
         other.transport.write(b"still here")  # type: ignore[union-attr]
         await self.until(lambda: other.received == b"still here")
 
+    async def test_impersonated(self) -> None:
+        """Who acts as someone opens what they may open; on record are both."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        jane = [*WEBSOCKET, (b"Impersonate-User", b"jane"), (b"Impersonate-Group", b"dev")]
+        end = await self.open(headers=jane)
+        headers = self.pool.requests[0][2]
+        self.assertEqual(headers["x-remote-user"], ["jane"])
+        self.assertEqual(headers["x-remote-group"], ["dev", "system:authenticated"])
+        self.assertNotIn("impersonate-user", headers)
+        self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", "admin"))
+        await self.admin.delete(BINDINGS, "jane-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_impersonation_refused(self) -> None:
+        """Who may not act as someone opens nothing, and is on record as themselves."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
+        headers = [*WEBSOCKET, (b"Impersonate-User", b"admin")]
+        told = await self.refused(403, user="jane", headers=headers)
+        self.assertIn('User "jane" cannot impersonate resource "users"', told)
+        self.assertEqual((self.audit[0]["user"], self.audit[0]["caller"]), ("jane", ""))
+
+    async def test_impersonation_withdrawn(self) -> None:
+        """Who may no longer act as someone loses the session that they opened so."""
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "as-anyone"},
+            "rules": [
+                {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users", "groups"]}
+            ],
+        }
+        bindings = kinds.CLUSTERROLEBINDINGS.resource
+        await self.admin.create(kinds.CLUSTERROLES.resource, role)
+        await self.admin.create(
+            bindings, binding("jane", "as-anyone") | {"kind": "ClusterRoleBinding"}
+        )
+        headers = [
+            *WEBSOCKET,
+            (b"Impersonate-User", b"root"),
+            (b"Impersonate-Group", b"system:masters"),
+        ]
+        end = await self.open(user="jane", headers=headers)
+        await self.admin.delete(bindings, "jane-as-anyone")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
     async def test_shutting_down(self) -> None:
         """A server that stops ends its sessions and says why."""
         end = await self.open()

@@ -109,6 +109,29 @@ class KubectlTests(ChainTestCase):
 
         await self.each(story)
 
+    async def test_as_someone_else(self) -> None:
+        """``--as`` and its companions, for whoever may."""
+
+        async def story(_: str) -> None:
+            whole = ("--as", "eve", "--as-group", "dev", "--as-group", "ops", "--as-uid", "7")
+            told = json.loads(await self.run_kubectl("auth", "whoami", "-o", "json", *whole))
+            self.assertEqual(
+                told["status"]["userInfo"],
+                {"username": "eve", "uid": "7", "groups": ["dev", "ops", "system:authenticated"]},
+            )
+            told = await self.run_kubectl("get", "machines", "--as", "eve", code=1)
+            self.assertIn('User "eve" cannot list resource "machines"', told)
+            self.assertEqual(
+                await self.run_kubectl("auth", "can-i", "list", "machines", "--as=eve", code=1),
+                "no\n",
+            )
+            jane = self.kubeconfig("user-jane")
+            raw = ("get", "--raw", "/api", "--as", "admin")
+            told = await self.run_kubectl(*raw, config=jane, code=1)
+            self.assertIn('User "jane" cannot impersonate resource "users"', told)
+
+        await self.each(story)
+
     async def test_objects(self) -> None:
         """Create, apply, patch, label, wait, delete."""
         await self.admin.create(kinds.MACHINECLASSES.resource, CLASS)

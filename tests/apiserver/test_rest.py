@@ -15,6 +15,7 @@ from tests.apiserver.support import (
     MERGE,
     NAMESPACES,
     POOLS,
+    RBAC,
     APITestCase,
     machine,
 )
@@ -431,9 +432,74 @@ class NobodyTests(APITestCase):
         self.refused(403, "GET", POOLS, user="jane")
 
     def test_impersonation(self) -> None:
-        """Who wants to be someone else is told no, not served as themselves."""
-        told = self.refused(403, "GET", MACHINES, headers=[("Impersonate-User", "jane")])
-        self.assertEqual(told, "impersonation is not supported here")
+        """Whoever may act as someone else sees what they would see, never more."""
+        told = self.refused(403, "GET", MACHINES, headers=[("Impersonate-User", "bob")])
+        self.assertIn('User "bob" cannot list resource "machines"', told)
+        whole = [("Impersonate-User", "eve"), ("Impersonate-Group", "system:masters")]
+        self.assertEqual(self.ask("GET", MACHINES, headers=whole).code, 200)
+        told = self.ask(
+            "POST",
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+            headers=[*whole, ("Impersonate-Extra-Team", "red"), ("Impersonate-Uid", "9")],
+        ).json()["status"]["userInfo"]
+        self.assertEqual(
+            told,
+            {
+                "username": "eve",
+                "uid": "9",
+                "groups": ["system:masters", "system:authenticated"],
+                "extra": {"team": ["red"]},
+            },
+        )
+
+    def test_impersonation_refused(self) -> None:
+        """Each part is a right; without it the request is not served as the sender's either."""
+        role = {
+            "metadata": {"name": "as-bob"},
+            "rules": [
+                {
+                    "verbs": ["impersonate"],
+                    "apiGroups": [""],
+                    "resources": ["users"],
+                    "resourceNames": ["bob"],
+                }
+            ],
+        }
+        self.ask("POST", f"{RBAC}/clusterroles", role)
+        binding = {
+            "metadata": {"name": "as-bob"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "as-bob",
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+        }
+        self.ask("POST", f"{RBAC}/clusterrolebindings", binding)
+        bob = ("Impersonate-User", "bob")
+        self.assertEqual(self.ask("GET", "/api", user="jane", headers=[bob]).code, 200)
+        for headers, told in (
+            (
+                [("Impersonate-User", "admin")],
+                'users "admin" is forbidden: User "jane" cannot impersonate resource "users" '
+                'in API group "" at the cluster scope',
+            ),
+            (
+                [bob, ("Impersonate-Group", "system:masters")],
+                'groups "system:masters" is forbidden: User "jane" cannot impersonate resource '
+                '"groups" in API group "" at the cluster scope',
+            ),
+            (
+                [bob, ("Impersonate-Extra-Scopes", "all")],
+                'userextras.authentication.k8s.io "all" is forbidden: User "jane" cannot '
+                'impersonate resource "userextras/scopes" in API group "authentication.k8s.io" '
+                "at the cluster scope",
+            ),
+        ):
+            self.assertEqual(self.refused(403, "GET", "/api", user="jane", headers=headers), told)
+        self.refused(500, "GET", "/api", headers=[("Impersonate-Group", "g")])
+        self.refused(400, "GET", "/api", headers=[bob, ("Impersonate-Who", "g")])
 
     def test_metrics(self) -> None:
         """Figures for who may see them."""

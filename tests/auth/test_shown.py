@@ -23,10 +23,16 @@ class ShownTests(CredentialsCase):
         return "" if user is None else user.name
 
     def test_token(self) -> None:
-        """Tokens are kept, other headers are not."""
-        request = self.request({"Authorization": ["Bearer x"], "X-Remote-User": ["root"]})
+        """Tokens are kept, and as whom they asked to act; other headers are not."""
+        request = self.request(
+            {
+                "Authorization": ["Bearer x"],
+                "X-Remote-User": ["root"],
+                "Impersonate-User": ["jane"],
+            }
+        )
         headers = dict(Shown(request).requestHeaders.getAllRawHeaders())
-        self.assertEqual(headers, {b"Authorization": [b"Bearer x"]})
+        self.assertEqual(headers, {b"Authorization": [b"Bearer x"], b"Impersonate-User": [b"jane"]})
 
     def test_certificate(self) -> None:
         """The certificate is that of the connection, also after the connection is lost."""

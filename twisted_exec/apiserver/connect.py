@@ -99,8 +99,11 @@ class MachineLocator:
     async def _locate(self, request: APIRequest) -> Location:
         target = console_target(request.path)
         request.subject = replace(request.subject, namespace=target.namespace, machine=target.name)
-        user = request.requester = await self._gate.authenticate(request)
-        request.subject = replace(request.subject, user=user.name)
+        sender = await self._gate.sender(request)
+        request.subject = replace(request.subject, user=sender.name)
+        user = request.requester = await self._gate.acting(request, sender)
+        if user is not sender:  # on record are both
+            request.subject = replace(request.subject, user=user.name, caller=sender.name)
         # Opening a console is a create whatever the HTTP method (k8s#78741).
         allowed = await self._gate.authorize_target(user, "create", target)
         self._fence.check_connect(user, target.name)

@@ -2,7 +2,8 @@
 What stands before every request: who, may they, and are there too many.
 
 Authentication comes first and without it nothing is said, not even whether a
-path exists.  Authorization follows as soon as it is known what is asked for.
+path exists.  Whoever asks to act as someone else is that someone from then on.
+Authorization follows as soon as it is known what is asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from twisted.logger import Logger
+
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.status import Forbidden, TooManyRequests, Unauthorized
 from twisted_exec.apiserver.verbs import Target
+from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_server import refuse_other_sites
@@ -31,25 +35,48 @@ class APIRequest(Request):
 class Gate:
     """Who is asking, and may they."""
 
+    _log = Logger()
+
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
 
     async def authenticate(self, request: Request) -> User:
         """
+        Whom the request is to be answered as.
+
         :raises Unauthorized: nobody is known by the credentials given, or none are.
-        :raises Forbidden: they want to be someone else (done as themselves, what they
-            ask for could be more than that someone may do); or it is not they who
-            ask, but a page in their browser.
+        :raises Forbidden: they may not act as the one they ask to be; or it is not
+            they who ask, but a page in their browser.
         """
-        for name, _ in request.requestHeaders.getAllRawHeaders():
-            if name.lower().startswith(b"impersonate-"):
-                raise Forbidden("impersonation is not supported here")
+        return await self.acting(request, await self.sender(request))
+
+    async def sender(self, request: Request) -> User:
+        """
+        Who has sent the request, whomever they act as; errors as :meth:`authenticate`.
+
+        For whoever must know both; then :meth:`acting` is not to be forgotten.
+        """
         user = await self._authenticator.authenticate(request)
         if user is None:
             raise Unauthorized()
         refuse_other_sites(request)
         return user
+
+    async def acting(self, request: Request, sender: User) -> User:
+        """
+        The one as whom ``sender`` asks to act, or ``sender``.
+
+        :raises Forbidden: they may not.
+        :raises APIError: what they ask for makes no sense.
+        """
+        asked = impersonation(request.requestHeaders, sender)
+        if asked is None:
+            return sender
+        for need in asked.needs:
+            await self.authorize(need)
+        self._log.debug("{sender!r} acts as {user!r}", sender=sender.name, user=asked.user.name)
+        return asked.user
 
     async def authorize(self, attributes: Attributes) -> None:
         """

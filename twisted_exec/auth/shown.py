@@ -7,20 +7,23 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.web.http import Request
-from twisted.web.http_headers import Headers
+
+from twisted_exec.auth.impersonation import impersonation_headers
 
 
 class Shown:
     """
     What authenticators look at, without the rest of the request.
 
-    Its token, and the connection, which has the client's certificate.  What a proxy
-    said of others is not kept: it is the proxy's to ask about.
+    Its token, the connection, which has the client's certificate, and as whom they
+    asked to act.  What a proxy said of others is not kept: it is the proxy's to ask
+    about.
     """
 
     def __init__(self, request: Request) -> None:
         tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
-        self.requestHeaders = Headers({b"authorization": tokens})
+        self.requestHeaders = impersonation_headers(request.requestHeaders)
+        self.requestHeaders.setRawHeaders(b"authorization", tokens)
         # A transport that is lost forgets its certificate, and to lose a connection while
         # the last bytes are still on their way is not to lose a right.
         self._handle = getattr(request.channel.transport, "getHandle", lambda: None)()

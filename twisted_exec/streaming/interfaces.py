@@ -57,7 +57,7 @@ class Subject:
     uid: str = ""
     pool: str = ""
     caller: str = ""
-    """The proxy that forwarded the user's identity, or empty."""
+    """Who spoke for the user: a proxy, or whoever acts as the user; or empty."""
 
 
 @dataclass(frozen=True)
