@@ -145,6 +145,20 @@ class ProgramOptionsTests(SynchronousTestCase):
             "exec-x: no --kubeconfig is given; see twistd exec-x --help",
         )
 
+    def test_usage(self) -> None:
+        """The help tells the defaults that say something, and no empty ones."""
+
+        class XOptions(ProgramOptions):
+            program = "exec-x"
+            optParameters = [
+                ["file", None, "", "A file that has a description which goes on over two lines."],
+                ["port", None, 7, "A port.", int],
+            ]
+
+        usage = XOptions().getUsage(80)
+        self.assertIn("[default: 7]", usage)
+        self.assertNotRegex(usage, r"\[default:\s*\]")
+
 
 class FailProgramTests(SynchronousTestCase):
     """Tests for :func:`fail_program`."""

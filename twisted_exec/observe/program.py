@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -47,6 +48,10 @@ class ProgramOptions(Options):
         """:raises UsageError: there is a word that belongs to no option."""
         if surplus:
             raise UsageError(f"{surplus[0]!r} belongs to no option")
+
+    def getUsage(self, width: int | None = None) -> str:
+        """The help text.  That an option is empty by default goes without saying."""
+        return re.sub(r"\s*\[default:\s*\]", "", super().getUsage(width))
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """
