@@ -1,0 +1,158 @@
+"""
+Tests for :mod:`twisted_exec.api.logs`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http import parse_qs
+
+from twisted_exec.api.logs import LogOptions, nanoseconds, parse, stamp
+from twisted_exec.api.status import APIError, BadRequest, Invalid
+
+MOMENT = 1_795_150_800_123_456_789
+
+
+def args(query: bytes) -> dict[bytes, list[bytes]]:
+    """A query, as twisted.web reads it."""
+    return parse_qs(query, keep_blank_values=True)
+
+
+def options(query: str) -> LogOptions:
+    return parse(args(query.encode()), "vm")
+
+
+class ParseTests(SynchronousTestCase):
+    """What can be asked for."""
+
+    def refused(self, query: str, error: type[APIError]) -> APIError:
+        with self.assertRaises(error) as caught:
+            options(query)
+        return caught.exception
+
+    def test_nothing(self) -> None:
+        """Without a query it is the whole log so far."""
+        self.assertEqual(options(""), LogOptions())
+        self.assertEqual(options("").query(), b"")
+
+    def test_kubectl(self) -> None:
+        """What ``kubectl logs -f --tail --since --timestamps --limit-bytes`` sends."""
+        self.assertEqual(
+            options(
+                "container=console&follow=true&limitBytes=100&sinceSeconds=60&tailLines=5"
+                "&timestamps=true&insecureSkipTLSVerifyBackend=true&stream=All&unknown=x"
+            ),
+            LogOptions(
+                follow=True, timestamps=True, since_seconds=60, tail_lines=5, limit_bytes=100
+            ),
+        )
+        self.assertEqual(
+            options("sinceTime=2026-11-20T05%3A00%3A00.123456789Z&stream=Stdout&container="),
+            LogOptions(since_nanoseconds=MOMENT),
+        )
+
+    def test_flags(self) -> None:
+        """As Go's conversion reads booleans: only ``false`` and ``0`` are not true."""
+        for text, flag in (("true", True), ("1", True), ("", True), ("FALSE", False), ("0", False)):
+            self.assertEqual(options(f"follow={text}").follow, flag, text)
+        self.assertEqual(options("previous=false"), LogOptions())
+
+    def test_unreadable(self) -> None:
+        """What cannot be read at all is a bad request in Go's words."""
+        for query, told in (
+            ("tailLines=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+            ("tailLines=", 'strconv.ParseInt: parsing "": invalid syntax'),
+            ("limitBytes=1e3", 'strconv.ParseInt: parsing "1e3": invalid syntax'),
+            ("sinceSeconds=%D9%A1", 'strconv.ParseInt: parsing "\\u0661": invalid syntax'),
+            (
+                "tailLines=9223372036854775808",
+                'strconv.ParseInt: parsing "9223372036854775808": value out of range',
+            ),
+            (
+                "sinceTime=yesterday",
+                'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse it',
+            ),
+        ):
+            self.assertEqual(self.refused(query, BadRequest).message, told)
+        self.assertEqual(self.refused(f"tailLines={'9' * 9000}", BadRequest).code, 400)
+
+    def test_invalid(self) -> None:
+        """What makes no sense is told per field, as kube-apiserver tells it."""
+        negative = self.refused("tailLines=-1", Invalid)
+        self.assertEqual(
+            (negative.code, negative.message),
+            (
+                422,
+                'PodLogOptions "vm" is invalid: tailLines: Invalid value: -1: '
+                "must be greater than or equal to 0",
+            ),
+        )
+        for query, field in (
+            ("limitBytes=0", "limitBytes"),
+            ("sinceSeconds=0", "sinceSeconds"),
+            ("stream=Stderr", "stream"),
+        ):
+            (cause,) = self.refused(query, Invalid).details["causes"]
+            self.assertEqual(cause["field"], field)
+        both = self.refused("sinceSeconds=1&sinceTime=2026-11-20T05:00:00Z", Invalid)
+        self.assertIn("at most one of `sinceTime` or `sinceSeconds`", both.message)
+        self.assertEqual(
+            len(self.refused("tailLines=-1&limitBytes=-1", Invalid).details["causes"]), 2
+        )
+
+    def test_containers(self) -> None:
+        """A machine has its console, and no earlier one."""
+        other = self.refused("container=web%0A", BadRequest)
+        self.assertTrue(other.message.startswith("container web\\n is not valid for machine vm"))
+        previous = self.refused("previous=true", BadRequest)
+        self.assertIn('previous terminated container "console"', previous.message)
+
+    @given(
+        st.builds(
+            LogOptions,
+            follow=st.booleans(),
+            timestamps=st.booleans(),
+            since_seconds=st.none() | st.integers(1, 10**9),
+            tail_lines=st.none() | st.integers(0, 10**9),
+            limit_bytes=st.none() | st.integers(1, 10**9),
+        )
+        | st.builds(LogOptions, since_nanoseconds=st.integers(0, 2 * 10**18))
+    )
+    def test_passed_on(self, told: LogOptions) -> None:
+        """The next hop reads what this one did."""
+        self.assertEqual(parse(args(told.query()), "vm"), told)
+
+
+class TimeTests(SynchronousTestCase):
+    """Points in time."""
+
+    def test_stamp(self) -> None:
+        """Nine digits, always, in UTC."""
+        self.assertEqual(stamp(MOMENT), "2026-11-20T05:00:00.123456789Z")
+        self.assertEqual(stamp(0), "1970-01-01T00:00:00.000000000Z")
+
+    def test_read(self) -> None:
+        """Any zone, any fraction; what is finer than a nanosecond is dropped."""
+        for text, told in (
+            ("2026-11-20T05:00:00.123456789Z", MOMENT),
+            ("2026-11-20T06:30:00.1234567891+01:30", MOMENT),
+            ("2026-11-19T23:00:00.123456789-06:00", MOMENT),
+            ("1970-01-01T00:00:00Z", 0),
+        ):
+            self.assertEqual(nanoseconds(text), told, text)
+
+    def test_no_time(self) -> None:
+        """What is no point in time is refused, not guessed."""
+        for text in (
+            "2026-13-20T05:00:00Z",
+            "2026-11-20 05:00:00Z",
+            "2026-11-20T05:00:00",
+            "2026-11-20T05:00:00+99:00",
+            "0001-01-01T00:00:00+01:00",
+            "9999-12-31T23:59:59-01:00",
+            "",
+        ):
+            with self.assertRaises(ValueError):
+                nanoseconds(text)

@@ -1,0 +1,202 @@
+"""
+What a reader of a log asks for: the query of ``pods/log``, and so of ``machines/log``.
+
+The names are those of Kubernetes' ``PodLogOptions``, and so are the rules and the words
+of what is refused: ``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
+``k8s.io/apimachinery/pkg/runtime/conversion.go`` for how a query becomes values.  A machine has one
+container, its console, and no earlier one: its log goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from twisted_exec.api import fields
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.status import BadRequest, Invalid
+
+CONTAINER = "console"
+"""The one container that a machine has."""
+
+STREAMS = ("All", "Stdout")
+"""Of what a console prints nothing is known to be an error."""
+
+NANOSECONDS = 10**9
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_LARGEST = 2**63 - 1
+_LAYOUT = "2006-01-02T15:04:05Z07:00"
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]([0-9]{1,40}))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+Args = Mapping[bytes, list[bytes]]
+"""A query, as ``request.args``."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """
+    How a log is read.  ``None`` is not told.
+
+    :param since_nanoseconds: since the epoch.
+    :param tail_lines: only so many lines of what there is; 0 is nothing of it.
+    :param limit_bytes: of the answer, 1 or more.
+    """
+
+    follow: bool = False
+    timestamps: bool = False
+    since_seconds: int | None = None
+    since_nanoseconds: int | None = None
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+
+    def query(self) -> bytes:
+        """The same for the next hop, in one form; may be empty."""
+        told: dict[str, object] = {}
+        for name, flag in (("follow", self.follow), ("timestamps", self.timestamps)):
+            if flag:
+                told[name] = "true"
+        for name, value in (
+            ("sinceSeconds", self.since_seconds),
+            ("tailLines", self.tail_lines),
+            ("limitBytes", self.limit_bytes),
+        ):
+            if value is not None:
+                told[name] = value
+        if self.since_nanoseconds is not None:
+            told["sinceTime"] = stamp(self.since_nanoseconds)
+        return urlencode(told).encode("ascii")
+
+    def since(self, now_nanoseconds: int) -> int | None:
+        """From when on, in nanoseconds since the epoch, if it is told at all."""
+        if self.since_seconds is not None:
+            return now_nanoseconds - self.since_seconds * NANOSECONDS
+        return self.since_nanoseconds
+
+
+def parse(args: Args, machine: str) -> LogOptions:
+    """
+    Read and check a query.  What nobody defined is ignored, as everywhere in Kubernetes.
+
+    :param machine: its name, for messages.
+    :raises BadRequest: a value cannot be read, or asks for what no machine has.
+    :raises Invalid: the values make no sense.
+    """
+    options = LogOptions(
+        follow=_flag(args, "follow"),
+        timestamps=_flag(args, "timestamps"),
+        since_seconds=_value(args, "sinceSeconds", _integer),
+        since_nanoseconds=_time(args, "sinceTime"),
+        tail_lines=_value(args, "tailLines", _integer),
+        limit_bytes=_value(args, "limitBytes", _integer),
+    )
+    causes = _causes(options, _text(args, "stream"))
+    if causes:
+        raise Invalid("PodLogOptions", machine, causes, group="")
+    container = _text(args, "container") or CONTAINER
+    if container != CONTAINER:
+        told = fields.shown(container)[1:-1]
+        raise BadRequest(f"container {told} is not valid for machine {machine}: it has {CONTAINER}")
+    if _flag(args, "previous"):
+        raise BadRequest(
+            f'previous terminated container "{CONTAINER}" in machine "{machine}" not found: '
+            "the log of a machine goes on when it is started again"
+        )
+    return options
+
+
+def _causes(options: LogOptions, stream: str | None) -> list[Cause]:
+    causes: list[Cause] = []
+    if options.tail_lines is not None and options.tail_lines < 0:
+        causes.append(
+            fields.invalid("tailLines", options.tail_lines, "must be greater than or equal to 0")
+        )
+    if options.limit_bytes is not None and options.limit_bytes < 1:
+        causes.append(fields.invalid("limitBytes", options.limit_bytes, "must be greater than 0"))
+    if options.since_seconds is not None and options.since_nanoseconds is not None:
+        causes.append(
+            fields.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
+        )
+    elif options.since_seconds is not None and options.since_seconds < 1:
+        causes.append(
+            fields.invalid("sinceSeconds", options.since_seconds, "must be greater than 0")
+        )
+    if stream is not None and stream not in STREAMS:
+        causes.append(fields.not_supported("stream", stream, STREAMS))
+    return causes
+
+
+def _text(args: Args, name: str) -> str | None:
+    values = args.get(name.encode("ascii"))
+    return values[0].decode("utf-8", "replace") if values else None
+
+
+def _flag(args: Args, name: str) -> bool:
+    """Go's conversion: false are no value at all, ``false`` and ``0``."""
+    text = _text(args, name)
+    return text is not None and text.lower() not in ("false", "0")
+
+
+def _value(args: Args, name: str, read: Callable[[str], _Value]) -> _Value | None:
+    text = _text(args, name)
+    return None if text is None else read(text)
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise BadRequest(f"strconv.ParseInt: parsing {fields.shown(text)}: invalid syntax")
+    if not -_LARGEST - 1 <= int(text) <= _LARGEST:
+        raise BadRequest(f"strconv.ParseInt: parsing {fields.shown(text)}: value out of range")
+    return int(text)
+
+
+def _time(args: Args, name: str) -> int | None:
+    text = _text(args, name)
+    if not text or text == "null":  # as metav1.Time.UnmarshalQueryParameter has it
+        return None
+    try:
+        return nanoseconds(text)
+    except ValueError as problem:
+        raise BadRequest(str(problem)) from None
+
+
+def nanoseconds(text: str) -> int:
+    """
+    A point in time of RFC 3339, in nanoseconds since the epoch.
+
+    :raises ValueError: it is none.
+    """
+    found = _TIME.fullmatch(text)
+    told = f"parsing time {fields.shown(text)} as {fields.shown(_LAYOUT)}"
+    if found is None:
+        raise ValueError(f"{told}: cannot parse it")
+    date, fraction, sign, hours, minutes = found.groups()
+    try:
+        zone = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+        local = datetime.fromisoformat(date).replace(
+            tzinfo=timezone(-zone if sign == "-" else zone)
+        )
+        moment = local.astimezone(UTC)
+        whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    except (ValueError, OverflowError) as problem:
+        raise ValueError(f"{told}: {problem}") from None
+    return whole * NANOSECONDS + int((fraction or "").ljust(9, "0")[:9])
+
+
+def stamp(moment: int) -> str:
+    """
+    As the kubelet writes it before a line: RFC 3339 in UTC, always nine digits.
+
+    :param moment: nanoseconds since the epoch, of the years 1 to 9999.
+    """
+    whole, rest = divmod(moment, NANOSECONDS)
+    told = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=whole)
+    return f"{told.isoformat()[:19]}.{rest:09d}Z"
