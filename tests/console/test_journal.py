@@ -59,3 +59,138 @@ class JournalTests(SynchronousTestCase):
             journal.append(b"x")
         weight = sum(sys.getsizeof(segment) for segment in journal._segments)
         self.assertLess(weight, 450_000)
+
+    def test_watchers(self) -> None:
+        """Who watches is told of each change and of the end, until they do not want to know."""
+        journal, told = Journal(), []
+
+        def changed() -> None:
+            told.append((journal.end, journal.closed))
+
+        journal.watch(changed)
+        journal.append(b"abc")
+        journal.close()
+        journal.close()
+        journal.unwatch(changed)
+        journal.unwatch(changed)
+        journal.append(b"d")
+        self.assertEqual(told, [(3, False), (3, True)])
+
+
+class LineTests(SynchronousTestCase):
+    """Where lines begin."""
+
+    @given(
+        st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"bc\n", b"x" * 40_000]), max_size=30),
+        st.integers(0, 12),
+        st.integers(0, 10**6),
+    )
+    def test_last_lines(self, chunks: list[bytes], count: int, at: int) -> None:
+        """As ``tail`` counts: what is behind the last newline is a line, if anything is."""
+        journal = Journal()
+        for chunk in chunks:
+            journal.append(chunk)
+        whole = b"".join(chunks)
+        lines = whole.split(b"\n")
+        ended = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        tail = b"".join(ended[len(ended) - count :] if count < len(ended) else ended)
+        self.assertEqual(whole[journal.last_lines(count) :], tail if count else b"")
+        at %= len(whole) + 1
+        self.assertEqual(journal.line_start(at), whole.rfind(b"\n", 0, at) + 1)
+
+    def test_many_lines(self) -> None:
+        """A huge number of lines is found without a step for each."""
+        journal = Journal()
+        for _ in range(20):
+            journal.append(b"\n" * 60_000)
+        self.assertEqual(journal.last_lines(1_100_000), 100_000)
+        self.assertEqual(journal.last_lines(10**15), 0)
+
+    def test_not_kept(self) -> None:
+        """Lines whose beginning is gone begin where the journal does."""
+        journal = Journal()
+        journal.append(b"x" * 60_000)
+        journal.append(b"y" * 60_000)
+        journal.keep_from(60_000)
+        self.assertEqual(journal.last_lines(5), 60_000)
+        self.assertEqual(journal.line_start(70_000), 60_000)
+
+
+MILLISECOND = 1_000_000
+SECOND = 1000 * MILLISECOND
+
+
+class TimeTests(SynchronousTestCase):
+    """When what was printed."""
+
+    def setUp(self) -> None:
+        self.now = 0
+        self.journal = Journal(lambda: self.now)
+
+    def at(self, moment: int, data: bytes) -> None:
+        self.now = moment
+        self.journal.append(data)
+
+    def since(self, moment: int) -> int:
+        return self.journal.printed_since(moment)
+
+    def test_lines(self) -> None:
+        """Each line has the time of its first byte; what comes at once shares it."""
+        self.at(1 * SECOND, b"one\r\ntwo\r\n")
+        self.at(2 * SECOND, b"th")
+        self.at(5 * SECOND, b"ree\r\nfour\r\n")
+        self.at(5 * SECOND + 5 * MILLISECOND, b"five\r\n")
+        times = [self.journal.time_at(offset) // SECOND for offset in (0, 5, 10, 17, 23)]
+        self.assertEqual(times, [1, 1, 2, 5, 5])
+
+    def test_since(self) -> None:
+        """A line counts as printed while any of it was."""
+        self.at(10 * SECOND, b"one\r\n")
+        self.at(20 * SECOND, b"login: ")
+        self.assertEqual(self.since(0), 0)
+        self.assertEqual(self.since(10 * SECOND), 0)
+        self.assertEqual(self.since(15 * SECOND), 5)
+        self.assertEqual(self.since(21 * SECOND), 12)
+        self.at(30 * SECOND, b"root\r\n")
+        self.assertEqual(self.since(25 * SECOND), 5)
+        self.assertEqual(self.since(31 * SECOND), 18)
+
+    def test_within_a_mark(self) -> None:
+        """What came a little later than its mark is not overlooked."""
+        self.at(10 * SECOND, b"working")
+        self.at(10 * SECOND + 500 * MILLISECOND, b".")
+        self.assertEqual(self.since(10 * SECOND + 300 * MILLISECOND), 0)
+        self.assertEqual(self.since(11 * SECOND), 8)
+
+    def test_nothing(self) -> None:
+        """Of an empty journal nothing was printed at any time."""
+        self.assertEqual((self.since(0), self.journal.time_at(0)), (0, 0))
+
+    def test_clock_set_back(self) -> None:
+        """A clock that jumps back makes wrong times, and nothing worse."""
+        self.at(100 * SECOND, b"one\n")
+        self.at(50 * SECOND, b"two\n")
+        self.assertEqual(self.journal.time_at(4), 50 * SECOND)
+        self.assertEqual(self.since(60 * SECOND), 0)
+
+    def test_bounded(self) -> None:
+        """However a line prints, times weigh less than the bytes, and still tell old from new."""
+        for index in range(200_000):
+            self.at(index * SECOND, b"\n")
+            self.journal.keep_from(self.journal.end - (256 << 10))
+        marks = self.journal._marks
+        self.assertLessEqual(len(marks._times), 8192)
+        for index in (0, 100_000, 199_999):
+            off = index - self.journal.time_at(index) // SECOND
+            self.assertGreaterEqual(off, 0)
+            self.assertLess(off, 200)
+
+    def test_forgets(self) -> None:
+        """Times of bytes that are gone go with them; the oldest byte keeps its own."""
+        for index in range(100):
+            self.at(index * SECOND, b"x" * 9_999 + b"\n")
+        self.journal.keep_from(500_000)
+        start = self.journal.start
+        self.assertEqual(self.journal.time_at(start) // SECOND, start // 10_000)
+        self.assertLess(len(self.journal._marks._times), 60)
+        self.assertEqual(self.since(0), start)
