@@ -13,6 +13,7 @@ door                      what is behind it
 :class:`IStorage`         ``storage.sqlite``, ``storage.memory``
 :class:`IPoollet`         ``poollet.service.Poollet``
 :class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
+:class:`IMachineLogs`     what consoles printed; the same two provide it
 :class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IConsole`         a machine's console line
 :class:`IRun`             a machine under power, and its line
@@ -32,7 +33,7 @@ from __future__ import annotations
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IAPIServer
 from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.rbac import IRuleSource
-from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
@@ -80,6 +81,7 @@ __all__ = [
     "IConsole",
     "IKubeClient",
     "IMachineDriver",
+    "IMachineLogs",
     "IMachineRuntime",
     "IPoollet",
     "IRuleSource",

@@ -10,11 +10,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from zope.interface import implementer
 
-from twisted_exec.iri.interfaces import IMachineRuntime
-from twisted_exec.iri.methods import METHODS
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.methods import CONSOLE_METHODS, METHODS
+
+_ALL = (*METHODS.values(), *CONSOLE_METHODS.values())
 
 
-@implementer(IMachineRuntime)
+@implementer(IMachineRuntime, IMachineLogs)
 class ScriptedRuntime:
     """Each method calls ``answers[name](request, **facts)``, or answers an empty message."""
 
@@ -24,7 +26,7 @@ class ScriptedRuntime:
 
     def _answer(self, name: str, request: Any, **facts: str) -> Deferred[Any]:
         self.calls.append((name, request, facts))
-        response = next(one.response for one in METHODS.values() if one.attribute == name)
+        response = next(one.response for one in _ALL if one.attribute == name)
         return maybeDeferred(self.answers.get(name, lambda *_, **__: response()), request, **facts)
 
 
@@ -35,5 +37,5 @@ def _method(name: str) -> Callable[..., Deferred[Any]]:
     return call
 
 
-for _one in METHODS.values():
+for _one in _ALL:
     setattr(ScriptedRuntime, _one.attribute, _method(_one.attribute))

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from grpc_tools import protoc
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.iri.protos import event_pb2, machine_pb2, meta_pb2
+from twisted_exec.iri.protos import console_pb2, event_pb2, machine_pb2, meta_pb2
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "twisted_exec/iri/protos"
@@ -22,7 +22,8 @@ class CurrentTests(SynchronousTestCase):
 
     def compile(self, out: str) -> FileDescriptorSet:
         """What the ``.proto`` files say now."""
-        sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in ("meta", "event", "machine")]
+        names = ("meta", "event", "machine", "console")
+        sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in names]
         status = protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}", *sources])
         self.assertEqual(status, 0)
         return FileDescriptorSet.FromString(Path(out).read_bytes())
@@ -36,7 +37,7 @@ class CurrentTests(SynchronousTestCase):
         with tempfile.NamedTemporaryFile() as out:
             written = self.compile(out.name)
         committed = []
-        for module in (meta_pb2, event_pb2, machine_pb2):
+        for module in (meta_pb2, event_pb2, machine_pb2, console_pb2):
             committed.append(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
         for file in written.file:
             for message in file.message_type:
@@ -45,8 +46,9 @@ class CurrentTests(SynchronousTestCase):
 
     def test_oldest_runtime(self) -> None:
         """The generated code asks for no protobuf newer than the declared floor, 6.30."""
-        text = Path(machine_pb2.__file__).read_text()
-        self.assertIn("# Protobuf Python Version: 6.30.0", text)
+        for module in (meta_pb2, event_pb2, machine_pb2, console_pb2):
+            text = Path(module.__file__).read_text()
+            self.assertIn("# Protobuf Python Version: 6.30.0", text)
 
 
 class WireTests(SynchronousTestCase):
@@ -63,6 +65,14 @@ class WireTests(SynchronousTestCase):
         self.assertEqual(service.full_name, "machine.v1alpha1.MachineRuntime")
         self.assertEqual(machine_pb2.ExecRequest(machine_id="m").SerializeToString(), b"\x0a\x01m")
         self.assertEqual(machine_pb2.ExecResponse(url="u").SerializeToString(), b"\x0a\x01u")
+
+    def test_log(self) -> None:
+        """Method path and fields of Log, our own, beside the interface of all runtimes."""
+        service = console_pb2.DESCRIPTOR.services_by_name["Console"]
+        self.assertEqual(service.full_name, "twisted_exec.console.v1alpha1.Console")
+        self.assertEqual([method.name for method in service.methods], ["Log"])
+        self.assertEqual(console_pb2.LogRequest(machine_id="m").SerializeToString(), b"\x0a\x01m")
+        self.assertEqual(console_pb2.LogResponse(url="u").SerializeToString(), b"\x0a\x01u")
 
 
 def _drop_json_names(message: object) -> None:

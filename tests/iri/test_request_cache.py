@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import NotFound, TooManyRequests
-from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache
 from twisted_exec.streaming.interfaces import Ending
 
 REVOKED = Ending("AuthorizationWithdrawn", "why")
@@ -43,6 +43,14 @@ class TokenTests(SynchronousTestCase):
         with self.assertRaises(NotFound):
             self.cache.reserve(token)
         self.assertEqual(self.cache.outstanding, 0)
+
+    def test_purpose(self) -> None:
+        """A token for a log opens no console, and the other way round; trying does not burn it."""
+        for purpose, other in ((LOG, EXEC), (EXEC, LOG)):
+            token = self.cache.insert(Grant("m1", purpose=purpose))
+            with self.assertRaises(NotFound):
+                self.cache.reserve(token, purpose=other)
+            self.assertEqual(self.cache.reserve(token, purpose=purpose).grant.purpose, purpose)
 
     def test_concurrent_use(self) -> None:
         """While one upgrade holds the token a second gets nothing."""

@@ -15,15 +15,23 @@ from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
+from zope.interface import implementer_only
 
 from twisted_exec.api import status as api
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.gate import Gate
+from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import TargetError
 
 from .doubles import ScriptedRuntime
+
+
+@implementer_only(IMachineRuntime)
+class Foreign(ScriptedRuntime):
+    """A runtime that has what all have, and no more."""
 
 
 class RPCCase(TestCase):
@@ -79,7 +87,8 @@ class CallTests(RPCCase):
         await client.detach_network_interface(pb.DetachNetworkInterfaceRequest())
         await client.status(pb.StatusRequest())
         await client.exec(pb.ExecRequest())
-        self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 14)
+        await client.log(console_pb2.LogRequest())
+        self.assertEqual(len({name for name, _, _ in self.runtime.calls}), 15)
 
     async def test_messages(self) -> None:
         """Requests and answers arrive as they were sent."""
@@ -102,6 +111,23 @@ class CallTests(RPCCase):
         self.assertEqual(
             self.runtime.calls[0][2], {"user": "Zoë\n", "machine_uid": "", "session": "s"}
         )
+
+    async def test_log_facts(self) -> None:
+        """So does Log."""
+        self.serve()
+        request = console_pb2.LogRequest(machine_id="m")
+        await self.connect().log(request, user="ann", machine_uid="u")
+        self.assertEqual(
+            self.runtime.calls,
+            [("log", request, {"user": "ann", "machine_uid": "u", "session": ""})],
+        )
+
+    async def test_no_logs(self) -> None:
+        """A runtime that keeps no log, such as one of foreign make, does not implement it."""
+        self.runtime = Foreign()
+        self.serve()
+        found = await self.refusal(self.connect().log(console_pb2.LogRequest(machine_id="m")))
+        self.assertEqual((found.code, found.reason), (501, "NotImplemented"))
 
     async def test_errors(self) -> None:
         """Errors keep their kind, message and Retry-After."""

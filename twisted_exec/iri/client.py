@@ -22,8 +22,9 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
 
-from .interfaces import IMachineRuntime
-from .methods import METHODS, Metadata, exec_metadata, from_grpc
+from .interfaces import IMachineLogs, IMachineRuntime
+from .methods import CONSOLE_METHODS, METHODS, Metadata, exec_metadata, from_grpc
+from .protos import console_pb2
 from .protos import machine_pb2 as pb
 from .target import MutualTLS, Target, TargetError, check_socket, parse_target
 
@@ -62,7 +63,7 @@ class _Link:
             self.channel.close()
 
 
-@implementer(IMachineRuntime)
+@implementer(IMachineRuntime, IMachineLogs)
 class IRIClient(Service):
     """
     Calls the runtime at a gRPC target.
@@ -163,11 +164,23 @@ class IRIClient(Service):
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
         return self._call("Exec", request, pb.ExecResponse, metadata)
 
+    def log(
+        self,
+        request: console_pb2.LogRequest,
+        *,
+        user: str = "",
+        machine_uid: str = "",
+        session: str = "",
+    ) -> Deferred[console_pb2.LogResponse]:
+        """A runtime of foreign make fails it with ``NotImplementedByBackend``."""
+        metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
+        return self._call("Log", request, console_pb2.LogResponse, metadata)
+
     def _call(
         self, name: str, request: Message, _answer: type[_Answer], metadata: Metadata = ()
     ) -> Deferred[_Answer]:
         """One unary call; fails with an :class:`APIError`.  Cancelling ends the call."""
-        method = METHODS[name]
+        method = METHODS.get(name) or CONSOLE_METHODS[name]
         try:
             link = self._open()
         except (TargetError, FileNotFoundError) as problem:

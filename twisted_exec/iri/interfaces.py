@@ -10,6 +10,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
+from .protos import console_pb2
 from .protos import machine_pb2 as pb
 
 
@@ -73,4 +74,21 @@ class IMachineRuntime(Interface):
         :param user: for whom; the token is good for nobody else.
         :param machine_uid: of the API object, which must be the runtime's machine.
         :param session: the id under which every hop audits.
+        """
+
+
+class IMachineLogs(Interface):
+    """
+    Keeps what consoles printed.  A runtime may provide it besides :class:`IMachineRuntime`.
+    """
+
+    def log(
+        request: console_pb2.LogRequest, *, user: str = "", machine_uid: str = "", session: str = ""
+    ) -> Deferred[console_pb2.LogResponse]:
+        """
+        A URL under which the log of the machine's console can be read once, soon.
+
+        It fails as the methods of :class:`IMachineRuntime`.  The machine need not be on.
+
+        :param user: as of :meth:`IMachineRuntime.exec`, and so are the others.
         """

@@ -1,10 +1,10 @@
 """
 What the two gRPC adapters agree on: the methods, how errors travel, who asks.
 
-The methods are read from the descriptor.  Errors travel as gRPC status codes, after
+The methods are read from the descriptors.  Errors travel as gRPC status codes, after
 ``google.rpc.Code``'s mapping to HTTP; ``RESOURCE_EXHAUSTED`` brings ``retry-after``
-(seconds) in its trailing metadata.  An Exec brings for whom it is as binary metadata,
-which a runtime that does not know it ignores.
+(seconds) in its trailing metadata.  An Exec and a Log bring for whom they are as binary
+metadata, which a runtime that does not know it ignores.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 
 from twisted_exec.api import status as api
 
+from .protos import console_pb2
 from .protos import machine_pb2 as pb
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -43,8 +44,7 @@ class Method:
     response: type[Message]
 
 
-def _methods() -> dict[str, Method]:
-    service = pb.DESCRIPTOR.services_by_name["MachineRuntime"]
+def _methods(service: Any) -> dict[str, Method]:
     return {
         found.name: Method(
             path=f"/{service.full_name}/{found.name}",
@@ -56,8 +56,19 @@ def _methods() -> dict[str, Method]:
     }
 
 
-SERVICE: str = pb.DESCRIPTOR.services_by_name["MachineRuntime"].full_name
-METHODS: Mapping[str, Method] = _methods()
+_MACHINES = pb.DESCRIPTOR.services_by_name["MachineRuntime"]
+_CONSOLES = console_pb2.DESCRIPTOR.services_by_name["Console"]
+
+SERVICE: str = _MACHINES.full_name
+METHODS: Mapping[str, Method] = _methods(_MACHINES)
+"""Of ``IMachineRuntime``."""
+
+CONSOLE_SERVICE: str = _CONSOLES.full_name
+CONSOLE_METHODS: Mapping[str, Method] = _methods(_CONSOLES)
+"""Of ``IMachineLogs``: our own, beside the interface that all runtimes have."""
+
+TOKENS = ("exec", "log")
+"""Attributes of the methods that make a token for somebody, and are told for whom."""
 
 _TO_GRPC = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -131,13 +142,13 @@ def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def exec_metadata(**facts: str) -> Metadata:
-    """For whom an Exec is, as metadata; empty facts are left out."""
+    """For whom an Exec or a Log is, as metadata; empty facts are left out."""
     return tuple((_EXEC_KEYS[name], told.encode()) for name, told in facts.items() if told)
 
 
 def exec_facts(metadata: Iterable[tuple[str, str | bytes]]) -> dict[str, Any]:
     """
-    The keyword arguments of ``IMachineRuntime.exec`` that the metadata tells.
+    The keyword arguments of ``IMachineRuntime.exec`` (or ``log``) that the metadata tells.
 
     :raises BadRequest: a value is not UTF-8.
     """

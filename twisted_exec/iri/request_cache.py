@@ -1,9 +1,9 @@
 """
-Exec tokens: who may open which console once, soon.
+Tokens: who may open which console, or read its log, once, soon.
 
-An Exec call answers a URL; the token in it is all that the stream server asks for,
-so it is 256 random bits, lives shortly, works once, and is kept only as its
-SHA-256.  A token is *reserved* when an upgrade request comes, and used up when that upgrade is
+An Exec or a Log call answers a URL; the token in it is all that the stream server asks for,
+so it is 256 random bits, lives shortly, works once, for what it was made for, and is kept only as
+its SHA-256.  A token is *reserved* when an upgrade request comes, and used up when that upgrade is
 complete; a probe or a failed negotiation gives it back.  After use it still
 names its live stream, so that the one who opened it can have it ended.
 """
@@ -22,6 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.streaming.interfaces import Ending
 
+EXEC, LOG = "exec", "log"
+"""What a token is made for."""
+
 _TOKEN_BYTES = 32
 _LONGEST_TOKEN = 128
 
@@ -35,12 +38,14 @@ class Grant:
     :param machine_uid: of the API object, or empty when nobody told.
     :param user: for whom, or empty when nobody told.
     :param session: the id under which every hop audits, or empty.
+    :param purpose: :data:`EXEC` or :data:`LOG`.
     """
 
     machine_id: str
     machine_uid: str = ""
     user: str = ""
     session: str = ""
+    purpose: str = EXEC
 
 
 class Reservation:
@@ -125,18 +130,22 @@ class RequestCache:
         self._held[grant.user] += 1
         return token
 
-    def reserve(self, token: str, *, user: str = "", machine_uid: str = "") -> Reservation:
+    def reserve(
+        self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
+    ) -> Reservation:
         """
         Take hold of a token for one upgrade.
 
         :param user: who the request says it is for; empty when it does not say.
         :param machine_uid: likewise.
-        :raises NotFound: unknown, expired, used, reserved, or made for another user or machine.
+        :param purpose: what is to be done with it.
+        :raises NotFound: unknown, expired, used, reserved, or made for another user, machine
+            or purpose.
         """
         self._expire()
         digest = _digest(token)
         expires, grant = self._waiting.get(digest, (0.0, None))
-        if grant is None or not _agrees(grant, user, machine_uid):
+        if grant is None or grant.purpose != purpose or not _agrees(grant, user, machine_uid):
             raise _unknown()
         del self._waiting[digest]
         self._reserved[digest] = grant

@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import grpc
@@ -30,8 +30,17 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import ServerTLS
 
 from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
-from .interfaces import IMachineRuntime
-from .methods import METHODS, SERVICE, Method, exec_facts, to_grpc
+from .interfaces import IMachineLogs, IMachineRuntime
+from .methods import (
+    CONSOLE_METHODS,
+    CONSOLE_SERVICE,
+    METHODS,
+    SERVICE,
+    TOKENS,
+    Method,
+    exec_facts,
+    to_grpc,
+)
 from .target import MutualTLS, Target, TargetError, parse_target
 
 _THREADS = 32
@@ -45,7 +54,8 @@ class IRIServer(Service):
     """
     Serves a runtime at a gRPC target.
 
-    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :param runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`, and
+        :class:`~twisted_exec.iri.interfaces.IMachineLogs` if it keeps logs.
     :param target: as :func:`~twisted_exec.iri.target.parse_target` reads it; TCP
         port 0 listens on any free port, told by :attr:`target` afterwards.
     :param reactor: the runtime's.
@@ -93,8 +103,14 @@ class IRIServer(Service):
             ),
             maximum_concurrent_rpcs=_CONCURRENT_CALLS,
         )
+        services = {SERVICE: METHODS}
+        if IMachineLogs.providedBy(self._runtime):
+            services[CONSOLE_SERVICE] = CONSOLE_METHODS
         self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, self._handlers()),)
+            [
+                grpc.method_handlers_generic_handler(service, self._handlers(methods))
+                for service, methods in services.items()
+            ]
         )
         try:
             if self.target.is_unix:
@@ -203,7 +219,7 @@ class IRIServer(Service):
             shutil.rmtree(self._inner_directory, ignore_errors=True)
             self._inner_directory = ""
 
-    def _handlers(self) -> dict[str, Any]:
+    def _handlers(self, methods: Mapping[str, Method]) -> dict[str, Any]:
         def handler(method: Method) -> Any:
             # Requests come as bytes: an exception in a deserializer would be a traceback.
             return grpc.unary_unary_rpc_method_handler(
@@ -211,7 +227,7 @@ class IRIServer(Service):
                 response_serializer=method.response.SerializeToString,
             )
 
-        return {name: handler(method) for name, method in METHODS.items()}
+        return {name: handler(method) for name, method in methods.items()}
 
     def _answer(self, method: Method, raw: bytes, context: Any) -> Message:
         """One call, in one of grpcio's threads."""
@@ -247,7 +263,7 @@ class IRIServer(Service):
             request = method.request.FromString(raw)
         except DecodeError:
             raise BadRequest(f"not a {method.request.DESCRIPTOR.name}") from None
-        facts = exec_facts(context.invocation_metadata()) if method.attribute == "exec" else {}
+        facts = exec_facts(context.invocation_metadata()) if method.attribute in TOKENS else {}
         return request, facts
 
     def _perform(
