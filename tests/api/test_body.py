@@ -129,6 +129,42 @@ class ProtobufTests(SynchronousTestCase):
         namespace = vectors["kubectl create namespace foo"]
         self.assertEqual((namespace["kind"], namespace["metadata"]["name"]), ("Namespace", "foo"))
 
+    def test_event(self) -> None:
+        """Numbers and times; the zero time is none."""
+
+        def field(number: int, value: bytes) -> bytes:
+            return bytes([number << 3 | 2, len(value)]) + value
+
+        moment = b"\x08" + b"\x80\xe2\xcf\xaa\x06" + b"\x10" + b"\xc0\x84\x3d"
+        raw = (
+            field(1, field(1, b"a"))
+            + field(2, field(3, b"vm"))
+            + field(6, b"")
+            + field(7, moment)
+            + b"\x40\x03"
+            + field(11, b"\x08\x02" + field(2, moment))
+        )
+        told = protobuf.decode(
+            b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, raw)
+        )
+        self.assertEqual(
+            told,
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": "a"},
+                "involvedObject": {"name": "vm"},
+                "lastTimestamp": "2023-11-14T22:13:20.001000Z",
+                "count": 3,
+                "series": {"count": 2, "lastObservedTime": "2023-11-14T22:13:20.001000Z"},
+            },
+        )
+        for bad in (b"\x42\x01a", field(7, b"\x08" + b"\xff" * 8 + b"\x3f"), b"\x38\x01"):
+            with self.assertRaises(BadRequest):
+                protobuf.decode(
+                    b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, bad)
+                )
+
     def test_unknown_kind(self) -> None:
         """Other kinds are asked for in JSON."""
         unknown = b"k8s\x00" + bytes([10, 8, 18, 6]) + b"Secret"

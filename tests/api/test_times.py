@@ -44,3 +44,18 @@ class TimesTests(SynchronousTestCase):
         """What cannot be read has no age."""
         for text in [None, "", "yesterday", "2023-11-14T22:13:20"]:
             self.assertEqual(times.age(text, 0), "<unknown>")
+
+    def test_moments(self) -> None:
+        """Only what RFC 3339 writes is a time."""
+        for good in ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20.000001+01:00"):
+            self.assertTrue(times.is_moment(good), good)
+        for bad in (
+            "",
+            "2023-11-14",
+            "2023-11-14T22:13:20",
+            "2023-11-14 22:13:20Z",
+            "2023-13-14T22:13:20Z",
+            "20231114T221320Z",
+            "2023-11-14T22:13:20Z\n",
+        ):
+            self.assertFalse(times.is_moment(bad), bad)

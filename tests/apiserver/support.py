@@ -43,6 +43,7 @@ ALL_MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines"
 POOLS = "/apis/compute.ironcore.dev/v1alpha1/machinepools"
 CLASSES = "/apis/compute.ironcore.dev/v1alpha1/machineclasses"
 NAMESPACES = "/api/v1/namespaces"
+EVENTS = "/api/v1/namespaces/default/events"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MERGE = "application/merge-patch+json"
 
@@ -64,6 +65,26 @@ def machine(name: str, pool: str = "pool-a", **spec: Any) -> Object:
         "kind": "Machine",
         "metadata": {"name": name},
         "spec": {"machineClassRef": {"name": "small"}, **bound, **spec},
+    }
+
+
+def event(name: str, **more: Any) -> Object:
+    """An Event of a machine ``vm`` of the namespace ``default``."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name},
+        "involvedObject": {
+            "apiVersion": "compute.ironcore.dev/v1alpha1",
+            "kind": "Machine",
+            "namespace": "default",
+            "name": "vm",
+            "uid": "u-1",
+        },
+        "type": "Normal",
+        "reason": "Started",
+        "message": "it runs",
+        **more,
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twisted_exec.api.status import BadRequest, UnsupportedMediaType
@@ -24,6 +25,8 @@ class _Field:
     message: Mapping[int, _Field] | None = None
     repeated: bool = False
     mapping: bool = False
+    number: bool = False
+    moment: bool = False
 
 
 def _one(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
@@ -32,6 +35,15 @@ def _one(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
 
 def _many(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
     return _Field(name, message, repeated=True)
+
+
+def _number(name: str) -> _Field:
+    return _Field(name, number=True)
+
+
+def _moment(name: str) -> _Field:
+    """A ``Time``: seconds and nanoseconds."""
+    return _Field(name, moment=True)
 
 
 _STRING_ENTRY = {1: _one("key"), 2: _one("value")}
@@ -75,6 +87,34 @@ _SUBJECT = {1: _one("kind"), 2: _one("apiGroup"), 3: _one("name"), 4: _one("name
 _ROLE_REF = {1: _one("apiGroup"), 2: _one("kind"), 3: _one("name")}
 
 
+_OBJECT_REFERENCE = {
+    1: _one("kind"),
+    2: _one("namespace"),
+    3: _one("name"),
+    4: _one("uid"),
+    5: _one("apiVersion"),
+    6: _one("resourceVersion"),
+    7: _one("fieldPath"),
+}
+_EVENT = {
+    1: _one("metadata", _METADATA),
+    2: _one("involvedObject", _OBJECT_REFERENCE),
+    3: _one("reason"),
+    4: _one("message"),
+    5: _one("source", {1: _one("component"), 2: _one("host")}),
+    6: _moment("firstTimestamp"),
+    7: _moment("lastTimestamp"),
+    8: _number("count"),
+    9: _one("type"),
+    10: _moment("eventTime"),
+    11: _one("series", {1: _number("count"), 2: _moment("lastObservedTime")}),
+    12: _one("action"),
+    13: _one("related", _OBJECT_REFERENCE),
+    14: _one("reportingComponent"),
+    15: _one("reportingInstance"),
+}
+
+
 def _object(**more: Mapping[int, _Field]) -> Mapping[int, _Field]:
     return {1: _one("metadata", _METADATA), **more.get("fields", {})}
 
@@ -83,6 +123,7 @@ _ROLE = _object(fields={2: _many("rules", _RULE)})
 _BINDING = _object(fields={2: _many("subjects", _SUBJECT), 3: _one("roleRef", _ROLE_REF)})
 _SUBJECT_REVIEW = _object(fields={2: _one("spec", _SUBJECT_ACCESS)})
 _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
+    "Event": _EVENT,
     "Namespace": _object(fields={2: _one("spec", {1: _many("finalizers")})}),
     "Role": _ROLE,
     "ClusterRole": _ROLE,
@@ -135,12 +176,40 @@ def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
             held = held.get("items", []) if isinstance(held, dict) else held
             result.setdefault(known.name, {})[entry.get("key", "")] = held
             continue
-        told = _text(value) if known.message is None else _message(known.message, _bytes(value))
+        told = _value(known, value)
         if known.repeated:
             result.setdefault(known.name, []).append(told)
         elif told or known.message is not None:
             result[known.name] = told
     return result
+
+
+def _value(known: _Field, value: memoryview | int) -> Any:
+    if known.number:
+        return _signed(value)
+    if known.moment:
+        return _time(_bytes(value))
+    return _text(value) if known.message is None else _message(known.message, _bytes(value))
+
+
+def _signed(value: memoryview | int) -> int:
+    if not isinstance(value, int):
+        raise BadRequest("the protobuf body has a message where a number belongs")
+    value &= 2**64 - 1
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _time(raw: memoryview) -> str:
+    """RFC 3339 to the microsecond; empty for the zero time, which is an empty message."""
+    told = {number: _signed(value) for number, value in _fields(raw)}
+    if not told:
+        return ""
+    try:
+        since = timedelta(seconds=told.get(1, 0), microseconds=told.get(2, 0) // 1000)
+        text = (datetime(1970, 1, 1, tzinfo=UTC) + since).isoformat()
+    except OverflowError:
+        raise BadRequest("the protobuf body has a time that is none") from None
+    return text.replace("+00:00", "Z")
 
 
 def _bytes(value: memoryview | bytes | int) -> memoryview:

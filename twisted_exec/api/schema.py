@@ -6,7 +6,8 @@ kubectl.  The same object is used to check types, to find fields that nobody
 defined, to drop them, and to set defaults, as Kubernetes does for custom
 resources.  Only what the kinds here need exists: ``type``, ``properties``,
 ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
-``minimum``, ``maximum``, ``pattern`` and ``x-kubernetes-int-or-string``.
+``minimum``, ``maximum``, ``pattern``, ``format: date-time`` and
+``x-kubernetes-int-or-string``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from twisted_exec.api import fields
+from twisted_exec.api import fields, times
 from twisted_exec.api.fields import Cause
 
 Schema = Mapping[str, Any]
@@ -34,6 +35,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def string(description: str = "", **more: Any) -> Schema:
     """A string; ``enum``, ``default`` and ``pattern`` may follow."""
     return _described({"type": "string", **more}, description)
+
+
+def moment(description: str = "") -> Schema:
+    """A point in time as RFC 3339 writes it."""
+    return string(description, format="date-time")
 
 
 def integer(description: str = "", **more: Any) -> Schema:
@@ -140,6 +146,9 @@ def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
         yield fields.invalid(field, value, f"must be less than or equal to {schema['maximum']}")
     if "pattern" in schema and not re.fullmatch(schema["pattern"], value):
         yield fields.invalid(field, value, f"must match the regular expression {schema['pattern']}")
+    if schema.get("format") == "date-time" and not times.is_moment(value):
+        told = f"{field} in body must be of type date-time: {fields.shown(value)}"
+        yield fields.invalid(field, value, told)
 
 
 def pruned(schema: Schema, value: Any) -> Any:

@@ -47,7 +47,9 @@ def table(
 
 def column_definitions(kind: Kind) -> list[Object]:
     """Name, the kind's own columns, Age, and those of its own that only a wide table shows."""
-    name = _definition("Name", NAME_DESCRIPTION) | {"format": "name"}
+    if kind.own_columns:
+        return [_definition(item.name, item.description, item.priority) for item in kind.columns]
+    name = _definition("Name", NAME_DESCRIPTION)
     always, wide = (
         [_definition(item.name, item.description, item.priority) for item in columns]
         for columns in _columns(kind)
@@ -65,7 +67,8 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
     return {
         "name": name,
         "type": "string",
-        "format": "",
+        # kubectl puts the kind before this one when it shows several kinds.
+        "format": "name" if name == "Name" else "",
         "description": description,
         "priority": priority,
     }
@@ -73,20 +76,30 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
 
 def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
     """One object as a row."""
-    metadata = obj["metadata"]
-    always, wide = _columns(kind)
-    cells = [
-        metadata["name"],
-        *(column.read(obj) for column in always),
-        times.age(metadata.get("creationTimestamp"), now),
-        *(column.read(obj) for column in wide),
-    ]
-    result: Object = {"cells": cells}
+    result: Object = {"cells": _cells(kind, obj, now)}
     if include == "Object":
         result["object"] = obj
     elif include != "None":
         result["object"] = partial(obj)
     return result
+
+
+def _cells(kind: Kind, obj: Object, now: float) -> list[str]:
+    if kind.own_columns:
+        return [_cell(column, obj, now) for column in kind.columns]
+    metadata = obj["metadata"]
+    always, wide = _columns(kind)
+    return [
+        metadata["name"],
+        *(_cell(column, obj, now) for column in always),
+        times.age(metadata.get("creationTimestamp"), now),
+        *(_cell(column, obj, now) for column in wide),
+    ]
+
+
+def _cell(column: Column, obj: Object, now: float) -> str:
+    told = column.read(obj)
+    return times.age(told, now) if column.moment else told or ""
 
 
 def partial(obj: Object) -> Object:

@@ -7,6 +7,7 @@ Sources: ``k8s.io/apimachinery/pkg/apis/meta/v1/time.go`` and
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 
@@ -31,13 +32,26 @@ def seconds(text: str) -> float:
     return moment.timestamp()
 
 
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+
+
+def is_moment(text: str) -> bool:
+    """Whether this is a time as RFC 3339 writes it; Python alone would take much more."""
+    try:
+        return _RFC3339.fullmatch(text) is not None and seconds(text) is not None
+    except (ValueError, OverflowError):
+        return False
+
+
 def age(text: str | None, now: float) -> str:
     """How long ago, as the AGE column shows it: ``5m``, ``3d4h``; unreadable is ``<unknown>``."""
     if not text:
         return "<unknown>"
     try:
         return human(now - seconds(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         return "<unknown>"
 
 

@@ -16,6 +16,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
+from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
@@ -73,7 +74,7 @@ def assemble(
     :param tokens: for TokenReview.
     :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
     """
-    registry, fence = Registry(kinds.ALL), Fence(IRONCORE)
+    registry, fence = Registry(kinds.ALL), Fence(IRONCORE, storage)
     rules = StoredRules(storage)
     authorizer = RBACAuthorizer(rules)
     gate = Gate(authenticator, authorizer)
@@ -106,6 +107,7 @@ def assemble(
             NamespaceLifecycle(storage, registry, bare, reactor),
             ObjectEndings(storage, sessions),
             PoolHeartbeats(storage, IRONCORE, reactor, now),
+            EventExpiry(storage, reactor, now),
             revocation,
         ],
         verbs=bare,

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
@@ -23,9 +22,10 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.selectors import FieldSelector
-from twisted_exec.api.status import Forbidden
-from twisted_exec.apiserver.interfaces import UPDATE, Change, IAdmission
+from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.apiserver.interfaces import DELETE, UPDATE, Change, IAdmission
 from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
 
 # What a poollet may change of a Machine besides its status.
 _OWN_METADATA = ("finalizers", "annotations", "resourceVersion", "generation")
@@ -33,10 +33,14 @@ _OWN_METADATA = ("finalizers", "annotations", "resourceVersion", "generation")
 
 @implementer(IAdmission)
 class Fence:
-    """Keeps each poollet to its own pool."""
+    """
+    Keeps each poollet to its own pool.
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    :param storage: knows whose the objects of Events are.
+    """
+
+    def __init__(self, dialect: Dialect, storage: IStorage) -> None:
+        self._dialect, self._storage = dialect, storage
 
     def pool_of(self, user: User) -> str | None:
         """
@@ -87,15 +91,19 @@ class Fence:
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
-        return defer.execute(self._admit, change)
+        return Deferred.fromCoroutine(self._admit(change))
 
-    def _admit(self, change: Change) -> None:
+    async def _admit(self, change: Change) -> None:
         pool = self.pool_of(change.user)
         if pool is None:
             return
         told = f"{change.operation} {change.kind.resource.plural}"
         told += f' "{change.obj["metadata"].get("name", "")}"'
-        if not self._allows(pool, change):
+        if change.kind is kinds.EVENTS:
+            allowed = await self._allows_event(pool, change)
+        else:
+            allowed = self._allows(pool, change)
+        if not allowed:
             raise self._refuse(pool, told)
 
     def _allows(self, pool: str, change: Change) -> bool:
@@ -116,6 +124,31 @@ class Fence:
         if change.subresource == "status":
             return True
         return _fixed(old) == _fixed(new)
+
+    async def _allows_event(self, pool: str, change: Change) -> bool:
+        """A poollet reports of its own machines and its own pool, and of nothing else."""
+        if change.operation == DELETE:
+            return False
+        for event in (change.old, change.new):
+            if event is not None and not await self._is_own(pool, event["involvedObject"]):
+                return False
+        return True
+
+    async def _is_own(self, pool: str, involved: Object) -> bool:
+        named = (involved.get("apiVersion"), involved.get("kind"))
+        workload, own_pool = self._dialect.workload, self._dialect.pool
+        if named == (own_pool.api_version, own_pool.kind):
+            return bool(involved.get("name") == pool)
+        if named != (workload.api_version, workload.kind):
+            return False
+        namespace, name = involved.get("namespace", ""), involved.get("name", "")
+        try:
+            machine = await self._storage.get(workload, namespace, name)
+        except NotFound:
+            return False
+        # Without the UID it could be another machine of that name.
+        same = machine["metadata"]["uid"] == involved.get("uid")
+        return same and kinds.pool_name(machine) == pool
 
     def _refuse(self, pool: str, told: str) -> Forbidden:
         return Forbidden(f'the poollet of machine pool "{pool}" may not {told}')

@@ -88,12 +88,13 @@ _ROLES = [
         "system:aggregate-to-edit",
         _on(_MACHINES, _WRITE),
         _on(f"{_MACHINES}/exec", ("create",)),
+        _on("events", _WRITE, ("",)),
         part_of="edit",
     ),
     _role(
         "system:aggregate-to-view",
         _on(f"{_MACHINES} {_MACHINES}/status {_POOLS} {_CLASSES}", _READ),
-        _on("namespaces", _READ, ("",)),
+        _on("events namespaces services", _READ, ("",)),
         part_of="view",
     ),
     _role(

@@ -2,7 +2,8 @@
 The kinds that the API server serves: one definition each.
 """
 
-from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES
+from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
+from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.machines import MACHINES, class_name, image_of, pool_name
 from twisted_exec.api.kinds.pods import CONSOLE, PODS
@@ -25,6 +26,8 @@ from twisted_exec.api.kinds.reviews import (
 
 ALL: tuple[Kind, ...] = (
     NAMESPACES,
+    EVENTS,
+    SERVICES,
     MACHINES,
     MACHINEPOOLS,
     MACHINECLASSES,
@@ -49,6 +52,8 @@ __all__ = [
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
     "CONSOLE",
+    "EVENTS",
+    "EVENT_SECONDS",
     "LEASES",
     "LOCALSUBJECTACCESSREVIEWS",
     "MACHINECLASSES",
@@ -63,6 +68,7 @@ __all__ = [
     "SELFSUBJECTREVIEWS",
     "SELFSUBJECTREVIEWS_V1BETA1",
     "SELFSUBJECTRULESREVIEWS",
+    "SERVICES",
     "SUBJECTACCESSREVIEWS",
     "TOKENREVIEWS",
     "Column",

@@ -1,5 +1,5 @@
 """
-Namespaces, and leases, which poollets use as heartbeats.
+Namespaces; leases, which poollets use as heartbeats; and services, of which there are none.
 
 Source: ``k8s.io/api/core/v1`` and ``k8s.io/api/coordination/v1``.
 """
@@ -10,7 +10,7 @@ from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.shapes import CONDITIONS, STRINGS
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.schema import integer, string, struct
+from twisted_exec.api.schema import anything, integer, string, struct
 
 NAMESPACE_FINALIZER = "kubernetes"
 """In ``spec.finalizers``: the namespace stays until its content is gone."""
@@ -79,4 +79,14 @@ LEASES = Kind(
     columns=(
         Column("Holder", lambda lease: lease.get("spec", {}).get("holderIdentity") or "<none>"),
     ),
+)
+
+SERVICES = Kind(
+    resource=Resource("", "v1", "services", "Service"),
+    singular="service",
+    short_names=("svc",),
+    # kubectl cluster-info tells the server's address only after it has listed these.
+    description="Service: there are none here, and none can be made.",
+    schema={"spec": anything(), "status": anything()},
+    read_only=True,
 )

@@ -24,12 +24,14 @@ class Column:
 
     :param read: the cell's text.
     :param priority: above 0 means only with ``-o wide``, behind AGE.
+    :param moment: what is read is a time, and the cell tells how long ago that was.
     """
 
     name: str
-    read: Callable[[Object], str]
+    read: Callable[[Object], str | None]
     description: str = ""
     priority: int = 0
+    moment: bool = False
 
 
 def _nothing(obj: Object) -> list[Cause]:
@@ -74,6 +76,7 @@ class Kind:
 
     :param schema: the object's properties besides ``apiVersion``, ``kind`` and
         ``metadata``.
+    :param own_columns: ``columns`` are all there are, without NAME before and AGE behind.
     :param has_status: ``status`` is written only through the ``status``
         subresource.
     :param counts_generation: ``metadata.generation`` counts the changes of
@@ -83,7 +86,8 @@ class Kind:
     :param unconditional_update: an update need not give ``resourceVersion``.
     :param stored: false for reviews, which are answered and forgotten, and for what is
         read-only.
-    :param read_only: other objects, shown as objects of this kind.
+    :param read_only: clients may only look; usually other objects, shown as objects of this
+        kind.
     :param initial_status: of an object just created.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: the finalizers that keep a deleted object.
@@ -101,6 +105,7 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    own_columns: bool = False
     has_status: bool = False
     counts_generation: bool = False
     name_rule: Callable[[str], list[str]] = names.dns_subdomain

@@ -243,6 +243,7 @@ _EXEC_OPTIONS = struct(
 MACHINES = Kind(
     resource=IRONCORE.workload,
     singular="machine",
+    categories=("all",),
     description="Machine is a machine whose console can be reached.",
     schema={"spec": _MACHINE_SPEC, "status": _MACHINE_STATUS},
     required=("spec",),

@@ -142,12 +142,40 @@ def _binding_changed(new: Object, old: Object) -> list[Cause]:
     return []
 
 
+def _created(obj: Object) -> str:
+    return str(obj["metadata"].get("creationTimestamp", ""))
+
+
+_ROLE_COLUMNS = (
+    Column("Name", lambda obj: str(obj["metadata"]["name"]), "Unique within its scope."),
+    Column("Created At", _created, "When the object was created."),
+)
+_SUBJECT_COLUMNS = (("Users", "User"), ("Groups", "Group"), ("ServiceAccounts", "ServiceAccount"))
+
+
+def _subjects_column(title: str, kind: str) -> Column:
+    """Who has the role: with ``-o wide``."""
+
+    def read(binding: Object) -> str:
+        return ", ".join(
+            f"{subject['namespace']}/{subject['name']}"
+            if kind == "ServiceAccount"
+            else subject["name"]
+            for subject in binding.get("subjects", [])
+            if subject["kind"] == kind
+        )
+
+    return Column(title, read, f"{title} in the binding.", priority=1)
+
+
 def _role(plural: str, kind: str, namespaced: bool, **more: Schema) -> Kind:
     return Kind(
         resource=Resource(GROUP, "v1", plural, kind, namespaced=namespaced),
         singular=kind.lower(),
         description=f"{kind} is a set of rules.",
         schema={"rules": _RULES, **more},
+        own_columns=True,
+        columns=_ROLE_COLUMNS,
         name_rule=names.path_segment,
         validate=_validate_role,
     )
@@ -164,7 +192,10 @@ def _binding(plural: str, kind: str, namespaced: bool) -> Kind:
         description=f"{kind} gives a role to subjects.",
         schema={"roleRef": _ROLE_REF, "subjects": _SUBJECTS},
         required=("roleRef",),
-        columns=(Column("Role", _role_name, "The role that is given"),),
+        columns=(
+            Column("Role", _role_name, "The role that is given"),
+            *(_subjects_column(*told) for told in _SUBJECT_COLUMNS),
+        ),
         name_rule=names.path_segment,
         prepare=_prepare_binding,
         validate=_validate_binding,
