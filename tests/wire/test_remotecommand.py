@@ -263,6 +263,15 @@ class SizeTests(SynchronousTestCase):
         data = encode_size(TerminalSize(80, 24)) * 20000
         self.assertEqual(len(SizeDecoder().feed(data)), 20000)
 
+    def test_blanks(self) -> None:
+        """Any amount of white space may stand between sizes, on any split."""
+        data = b" " * 2000 + b'{"Width":80,"Height":24}' + b"\n" * 3000 + b'{"Width":1,"Height":2}'
+        for step in (1, 100, 1500, len(data)):
+            decoder, read = SizeDecoder(), []
+            for start in range(0, len(data), step):
+                read += decoder.feed(data[start : start + step])
+            self.assertEqual(read, [TerminalSize(80, 24), TerminalSize(1, 2)], step)
+
     @given(st.lists(st.binary(max_size=60), max_size=10))
     def test_anything(self, chunks: list[bytes]) -> None:
         """Nothing that comes is raised, and little of it is kept."""

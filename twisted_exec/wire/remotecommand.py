@@ -13,6 +13,7 @@ there is no document, only the message of a failure, and nothing for success.  S
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ STATUS_LIMIT_BYTES = 64 << 10
 """A Status larger than this is refused unread."""
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
-_SPACE = b" \t\r\n"
+_NO_SPACE = re.compile(rb"[^ \t\r\n]")
 _EXIT_REASON = "NonZeroExitCode"
 _EXIT_CAUSE = "ExitCode"
 
@@ -235,22 +236,26 @@ class SizeDecoder:
         if self._broken:
             return sizes
         self._pending += data
-        start = 0
+        start = self._behind_space(0)
         while not self._broken and (end := self._end_of_object(start)) is not None:
             size = self._read(json.loads(self._pending[start:end]))
             if size is not None:
                 sizes.append(size)
-            start = end
+            start = self._behind_space(end)
         # Trimmed once per call: a message full of objects must not cost its square.
-        self._pending = self._pending[start:].lstrip(_SPACE)
+        self._pending = self._pending[start:]
         if len(self._pending) >= self._LIMIT_BYTES:
             self._give_up()
         return sizes
 
+    def _behind_space(self, start: int) -> int:
+        found = _NO_SPACE.search(self._pending, start)
+        return found.start() if found else len(self._pending)
+
     def _end_of_object(self, start: int) -> int | None:
         """Where the object that begins at ``start`` ends; ``None`` while it is incomplete."""
         limit = start + self._LIMIT_BYTES
-        if self._pending[start:limit].lstrip(_SPACE)[:1] not in (b"", b"{"):
+        if self._pending[start : start + 1] not in (b"", b"{"):
             self._give_up()
         end = self._pending.find(b"}", start, limit) + 1
         while end:

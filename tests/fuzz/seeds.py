@@ -1,0 +1,97 @@
+"""
+Where to begin: bytes of real clients, and one good example of what they lack.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted_exec.wire import remotecommand as rc
+from twisted_exec.wire.spdy_frames import FrameWriter, data, go_away, ping, rst_stream
+
+from .targets import seed
+
+CAPTURES = Path(__file__).parent.parent / "captures"
+
+_TEXTS = (
+    b"app=web,tier in (a, b),!old,x<3",
+    b"metadata.name=x,status.phase!=Running",
+    b"1.5Gi",
+    b"3e2",
+    b"2026-11-20T05:00:00.5+01:00",
+    b"application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+    b"WzEsICJhIiwgImIiXQ==",
+)
+_QUERIES = (
+    b"stdin=true&stdout=true&tty=true&command=console&container=console",
+    b"input=1&output=1&error=1",
+    b"follow=true&tailLines=10&sinceTime=2026-11-20T05:00:00Z&timestamps=true&limitBytes=9",
+    b"sinceSeconds=5&stream=All&previous=false",
+    b"limit=500&continue=WzEsICJhIiwgImIiXQ%3D%3D&labelSelector=a%3Db&fieldSelector=a%3Db",
+    b"dryRun=All&fieldValidation=Strict&resourceVersionMatch=Exact&resourceVersion=7",
+)
+
+
+def all_seeds() -> Iterator[bytes]:
+    """Each for its target."""
+    yield from _of_spdy()
+    yield from _of_captures()
+    for message in (b"\0ls\n", b"\1", b"4{}", b"\xff\0", b"0bHM=", b"3e30="):
+        for protocol in range(6):
+            yield seed("channels", message, protocol)
+    yield seed("sizes", b'{"Width":80,"Height":24}\n{"width":1,"HEIGHT":2} \n{"a":{"b":"}"}}', 3)
+    yield seed("sizes", b" " * 1500 + b'{"Width":80}' + b"\n" * 1500 + b"{}", 100)
+    for ending in (
+        rc.Ending(rc.COMPLETED),
+        rc.Ending(rc.COMPLETED, "", 7),
+        rc.Ending(rc.LINE_LOST, "gone"),
+    ):
+        yield seed("endings", rc.encode_status(ending), 0)
+    yield from (seed("texts", text) for text in _TEXTS)
+    yield from (seed("queries", query) for query in _QUERIES)
+
+
+def _of_spdy() -> Iterator[bytes]:
+    client, server = FrameWriter(), FrameWriter()
+    names = (b"error", b"stdin", b"stdout", b"resize")
+    opened = [
+        client.syn_stream(1 + 2 * number, [(b"streamtype", name)])
+        for number, name in enumerate(names)
+    ]
+    replied = [server.syn_reply(1 + 2 * number) for number in range(len(names))]
+    said = b"".join(data(3, b"echo hello\n")) + b"".join(data(7, b'{"Width":1,"Height":1}'))
+    end = ping(1) + rst_stream(3, 5) + b"".join(data(5, b"", True)) + go_away(0)
+    for split in (1, 7, 255):
+        for name in ("frames", "spdy server", "console's machine"):
+            yield seed(name, b"".join(opened) + said + end, split)
+        for name in ("frames", "spdy client", "console's user"):
+            yield seed(name, b"".join(replied) + said + ping(2) + end, split)
+    yield seed("header blocks", b"".join(one[18:] for one in opened))
+    yield seed("plain headers", b"streamtype\0stdin", 5)
+
+
+def _of_captures() -> Iterator[bytes]:
+    for path in sorted(CAPTURES.glob("spdy-v4-*.json")):
+        head, *items = json.loads(path.read_text())["items"]
+        for side, name in (("C", "spdy server"), ("S", "spdy client")):
+            said = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == side)
+            yield seed(name, said.partition(b"\r\n\r\n")[2] if side == "S" else said, 11)
+    for path in sorted(CAPTURES.glob("*-kubectl1.*.json")):
+        head = bytes.fromhex(json.loads(path.read_text())["items"][0]["hex"])
+        yield seed("heads", head.partition(b"\n")[2])
+    for one in _bodies(json.loads((CAPTURES / "protobuf-vectors.json").read_text())):
+        yield seed("protobufs", one.removeprefix(b"k8s\0"))
+
+
+def _bodies(found: object) -> Iterator[bytes]:
+    """Every text in hexadecimal that is in a document."""
+    if isinstance(found, dict):
+        for value in found.values():
+            yield from _bodies(value)
+    elif isinstance(found, list):
+        for value in found:
+            yield from _bodies(value)
+    elif isinstance(found, str) and found.startswith("6b387300"):
+        yield bytes.fromhex(found)

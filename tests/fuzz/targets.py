@@ -1,0 +1,332 @@
+"""
+What must hold for any bytes: one function for each thing that reads them.
+
+The first byte of the data chooses the target, the second how the rest is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from twisted.web.http import parse_qs
+
+from twisted_exec.api import logs, protobuf, quantity, selectors, times
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver import options
+from twisted_exec.wire import channel, remotecommand, spdy, spdy_frames, spdy_headers, upgrade
+from twisted_exec.wire import remotecommand_streams as streams
+from twisted_exec.wire.errors import RemoteProtocolError
+
+Outcome = tuple[list[Any], str]
+"""What came out, and what the peer was blamed for at the end, if it was."""
+
+
+def run(data: bytes) -> None:
+    """
+    Feed one target.
+
+    :raises Exception: something that must hold does not.
+    """
+    if len(data) >= 2:
+        names = sorted(TARGETS)
+        TARGETS[names[data[0] % len(names)]](data[1], data[2:])
+
+
+def seed(name: str, data: bytes, split: int = 1) -> bytes:
+    """What :func:`run` gives to a target."""
+    return bytes((sorted(TARGETS).index(name), split)) + data
+
+
+def pieces(data: bytes, split: int) -> Iterator[bytes]:
+    """The data in pieces of ``split`` bytes, or of one."""
+    size = max(1, split)
+    return (data[start : start + size] for start in range(0, len(data), size))
+
+
+def same_on_any_split(read: Callable[[Iterable[bytes]], Outcome], split: int, data: bytes) -> None:
+    """Whole or in pieces, the same comes out."""
+    whole, cut = read([data]), read(pieces(data, split))
+    assert whole == cut, (whole, cut)
+
+
+# WebSocket messages.
+
+
+def channels(split: int, message: bytes) -> None:
+    """A message is read or passed over; what is read can be written."""
+    protocol = (*channel.PROTOCOLS, channel.UNNAMED)[split % 6]
+    try:
+        event = channel.decode(message, protocol)
+    except RemoteProtocolError:
+        return
+    if isinstance(event, channel.StreamData) and not channel.is_text(protocol):
+        assert bytes((event.channel,)) + event.data == message
+    if isinstance(event, channel.StreamData):
+        again = b"".join(
+            one.data
+            for one in (
+                channel.decode(part, protocol)
+                for part in channel.messages(event.channel, event.data, protocol)
+            )
+            if isinstance(one, channel.StreamData)
+        )
+        assert again == event.data
+
+
+# SPDY.
+
+
+def _joined(events: Iterable[Any], kinds: type | tuple[type, ...]) -> list[Any]:
+    """Neighbouring data of one stream as one: how it is cut into pieces means nothing."""
+    found: list[Any] = []
+    for event in events:
+        last = found[-1] if found else None
+        if (
+            isinstance(event, kinds)
+            and isinstance(last, list)
+            and last[0] == _where(event)
+            and not last[2]
+        ):
+            last[1] += event.data
+            last[2] = getattr(event, "fin", False)
+        elif isinstance(event, kinds):
+            found.append([_where(event), event.data, getattr(event, "fin", False)])
+        else:
+            found.append(event)
+    return found
+
+
+def _where(event: Any) -> object:
+    return getattr(event, "stream_id", None) or getattr(event, "channel", None)
+
+
+def _read(
+    feed: Callable[[bytes], None],
+    following: Callable[[], Any],
+    parts: Iterable[bytes],
+    then: Callable[[Any], None] = lambda event: None,
+) -> Iterator[Any]:
+    for part in parts:
+        feed(part)
+        while (event := following()) is not None:
+            yield event
+            then(event)
+
+
+def _until_blamed(events: Iterator[Any]) -> Outcome:
+    found: list[Any] = []
+    try:
+        for event in events:
+            found.append(event)
+    except RemoteProtocolError as error:
+        return found, str(error)
+    return found, ""
+
+
+def frames(split: int, data: bytes) -> None:
+    """Frames are the same on any split, and no more is kept than came."""
+
+    def read(parts: Iterable[bytes]) -> Outcome:
+        reader = spdy_frames.FrameReader()
+        found, blamed = _until_blamed(_read(reader.feed, reader.next_frame, parts))
+        assert len(reader._buffer) <= len(data)
+        return _joined(found, spdy_frames.Data), blamed
+
+    same_on_any_split(read, split, data)
+
+
+def _connection(client: bool) -> Callable[[int, bytes], None]:
+    def connection(split: int, data: bytes) -> None:
+        """An end of a connection: events and answers are the same on any split."""
+
+        def read(parts: Iterable[bytes]) -> Outcome:
+            end = spdy.Connection(client=client, max_streams=5)
+            if client:
+                for _ in range(4):
+                    end.open([(b"streamtype", b"stdin")])
+            sent = bytearray(end.data_to_send())
+
+            def then(event: Any) -> None:
+                if isinstance(event, spdy.StreamOpened):
+                    end.accept(event.stream_id)
+                sent.extend(end.data_to_send())
+
+            found, blamed = _until_blamed(_read(end.feed, end.next_event, parts, then))
+            sent.extend(end.data_to_send())
+            assert len(end._streams) <= 9
+            # An answer is never much larger than what asked for it.
+            assert len(sent) <= 4096 + 8 * len(data), len(sent)
+            return [*_joined(found, spdy.DataReceived), bytes(sent)], blamed
+
+        same_on_any_split(read, split, data)
+
+    return connection
+
+
+def _console(make: Callable[[], Any]) -> Callable[[int, bytes], None]:
+    def console(split: int, data: bytes) -> None:
+        """A console's end over SPDY: what is told is the same on any split."""
+
+        def read(parts: Iterable[bytes]) -> Outcome:
+            end = make()
+            end.start()
+            sent = bytearray()
+
+            def then(event: Any) -> None:
+                if isinstance(event, spdy.PingReceived):
+                    end.answer(event)
+
+            found, blamed = _until_blamed(_read(end.feed, end.next_event, parts, then))
+            end.settle()
+            sent.extend(end.data_to_send())
+            assert end._held_bytes <= streams.HELD_BYTES + spdy_frames.PIECE_BYTES + 1024
+            return [*_joined(found, channel.StreamData), len(sent)], blamed
+
+        # What is held before the beginning is bounded by what its pieces cost: who
+        # sends very many small ones is told so earlier.
+        same_on_any_split(read, max(split, len(data) // 100), data)
+
+    return console
+
+
+def header_blocks(split: int, data: bytes) -> None:
+    """Blocks behind each other: read, or blamed for; never larger than their bound."""
+    reader = spdy_headers.HeaderReader()
+    for block in data.split(b"\0\0\xff\xff"):
+        try:
+            found = reader.read(block + b"\0\0\xff\xff")
+        except RemoteProtocolError:
+            return
+        assert len(found) <= spdy_headers.MAX_HEADERS
+        assert sum(len(name) + len(value) for name, value in found) <= spdy_headers.MAX_BLOCK_BYTES
+
+
+def plain_headers(split: int, data: bytes) -> None:
+    """The same for what is compressed as it should be."""
+    writer, reader = spdy_headers.HeaderWriter(), spdy_headers.HeaderReader()
+    names = [b"n%d" % number for number in range(len(data))]
+    headers = list(zip(names, pieces(data, split), strict=False))[: spdy_headers.MAX_HEADERS]
+    expected = [
+        (name, value) for name, values in headers for value in (values.split(b"\0") or [b""])
+    ]
+    if len(expected) <= spdy_headers.MAX_HEADERS:
+        assert list(reader.read(writer.write(headers))) == expected
+
+
+# Remote command.
+
+
+def sizes(split: int, data: bytes) -> None:
+    """Sizes are the same on any split, and little of them is kept."""
+
+    def read(parts: Iterable[bytes]) -> Outcome:
+        decoder, found = remotecommand.SizeDecoder(), []
+        for part in parts:
+            found += decoder.feed(part)
+            assert len(decoder._pending) < decoder._LIMIT_BYTES
+        return found, str(decoder._broken)
+
+    same_on_any_split(read, split, data)
+
+
+def endings(split: int, document: bytes) -> None:
+    """A Status is read or blamed for, and what was read can be said again."""
+    protocol = (channel.V5, channel.V4, channel.V1, streams.V2)[split % 4]
+    try:
+        ending = remotecommand.decode_ending(document, protocol)
+    except RemoteProtocolError:
+        return
+    again = remotecommand.decode_status(remotecommand.encode_status(ending))
+    assert (again.ok, again.exit_code) == (ending.ok, ending.exit_code)
+
+
+# Heads and queries.
+
+
+def heads(split: int, data: bytes) -> None:
+    """Headers of an upgrade: asked, checked, passed on; never with a credential."""
+    lines = [line.partition(b":")[::2] for line in data.split(b"\n")]
+    headers = [(name, value.strip()) for name, value in lines]
+    upgrade.is_cross_site(headers)
+    wanted = upgrade.requested_upgrade(headers)
+    try:
+        upgrade.check_websocket((b"GET", b"POST")[split % 2], headers)
+        assert wanted == upgrade.WEBSOCKET
+    except RemoteProtocolError:
+        pass
+    for name, value in upgrade.passed_on(headers):
+        assert not upgrade.is_credential_header(name)
+        assert name.lower() not in upgrade.HOP_BY_HOP
+        if name.lower() == b"sec-websocket-protocol":
+            assert upgrade.BEARER_SUBPROTOCOL not in value
+    upgrade.passed_back(headers)
+    offered = upgrade.values(headers, b"sec-websocket-protocol")
+    chosen = upgrade.negotiate(offered, channel.PROTOCOLS)
+    assert chosen is None or chosen.encode() in upgrade.tokens(offered)
+
+
+def queries(split: int, data: bytes) -> None:
+    """Queries of streams, logs and lists: read, or refused with a Status."""
+    args = parse_qs(data, keep_blank_values=True)
+    asked = streams.asked_channels(args)
+    assert streams.asked_channels(parse_qs(streams.passed_query(args))) == asked
+    try:
+        found = logs.parse(args, "m")
+        assert logs.parse(parse_qs(found.query()), "m") == found
+    except APIError as error:
+        assert 400 <= error.code < 500
+    for read in (options.list_options, options.write_options):
+        try:
+            read(options.Query(args))
+        except APIError as error:
+            assert 400 <= error.code < 500
+
+
+def texts(split: int, data: bytes) -> None:
+    """Selectors, quantities, times and accepted forms."""
+    text = data.decode("utf-8", "replace")
+    for parse in (
+        selectors.parse_labels,
+        selectors.parse_fields,
+        options.read_continue,
+        options.accepted,
+    ):
+        try:
+            parse(text)
+        except APIError as error:
+            assert 400 <= error.code < 500
+    for convert in (quantity.value, times.seconds, logs.nanoseconds):
+        try:
+            convert(text)
+        except ValueError:
+            pass
+
+
+def protobufs(split: int, data: bytes) -> None:
+    """An object in protobuf is read, or refused with a Status."""
+    for raw in (data, b"k8s\0" + data):
+        try:
+            found = protobuf.decode(raw)
+        except APIError as error:
+            assert error.code in (400, 415)
+        else:
+            assert isinstance(found["kind"], str)
+
+
+TARGETS: dict[str, Callable[[int, bytes], None]] = {
+    "channels": channels,
+    "frames": frames,
+    "spdy client": _connection(True),
+    "spdy server": _connection(False),
+    "console's machine": _console(lambda: streams.ServerStreams(channel.V4)),
+    "console's user": _console(lambda: streams.ClientStreams(channel.V4)),
+    "header blocks": header_blocks,
+    "plain headers": plain_headers,
+    "sizes": sizes,
+    "endings": endings,
+    "heads": heads,
+    "queries": queries,
+    "texts": texts,
+    "protobufs": protobufs,
+}
