@@ -4,6 +4,7 @@ Tests for the verbs over HTTP: :mod:`twisted_exec.apiserver.rest` and what is be
 
 from __future__ import annotations
 
+import base64
 import json
 
 from twisted.internet.defer import Deferred
@@ -141,20 +142,141 @@ class ReadTests(APITestCase):
         self.assertEqual([item["metadata"]["name"] for item in rest["items"]], ["c"])
         self.assertNotIn("continue", rest["metadata"])
 
-    def test_expired_page(self) -> None:
-        """A page whose moment is forgotten, or that was never ours, is 410."""
-        first = self.answer("GET", f"{MACHINES}?limit=2")
+    def change_much(self) -> None:
+        """Make more changes than are remembered."""
         for turn in range(201):
             patch = {"metadata": {"labels": {"turn": str(turn)}}}
             self.answer("PATCH", f"{MACHINES}/a", patch, content_type=MERGE)
-        self.refused(410, "GET", f"{MACHINES}?continue={first['metadata']['continue']}")
-        for token in ("x", "bnVsbA==", "WzEsMiwzXQ=="):
-            self.refused(410, "GET", f"{MACHINES}?continue={token}")
+
+    def test_expired_page(self) -> None:
+        """A page whose moment is forgotten is 410; with the token given there it goes on now."""
+        first = self.answer("GET", f"{MACHINES}?limit=1")
+        self.change_much()
+        self.make_machine("d")
+        late = f"{MACHINES}?limit=2&continue={first['metadata']['continue']}"
+        status = self.answer("GET", late, code=410)
+        self.assertEqual(status["reason"], "Expired")
+        self.assertIn("is too old to display a consistent list result", status["message"])
+        rest = self.answer("GET", f"{MACHINES}?limit=2&continue={status['metadata']['continue']}")
+        self.assertEqual([item["metadata"]["name"] for item in rest["items"]], ["b", "c"])
+        self.assertEqual(int(rest["metadata"]["resourceVersion"]), self.storage.version())
+        last = self.answer("GET", f"{MACHINES}?limit=2&continue={rest['metadata']['continue']}")
+        self.assertEqual([item["metadata"]["name"] for item in last["items"]], ["d"])
+
+    def test_bad_tokens(self) -> None:
+        """What was never our token is refused."""
+        told = [
+            "null",
+            "[1, 2, 3]",
+            '{"v":"meta.k8s.io/v2","rv":1,"start":"default/a"}',
+            '{"v":"meta.k8s.io/v1","rv":0,"start":"default/a"}',
+            '{"v":"meta.k8s.io/v1","rv":true,"start":"default/a"}',
+            '{"v":"meta.k8s.io/v1","rv":1,"start":"a"}',
+            '{"v":"meta.k8s.io/v1","rv":1,"start":"../../a"}',
+            '{"v":"meta.k8s.io/v1","rv":1,"start":7}',
+        ]
+        tokens = ["x", "~~~~", *(base64.urlsafe_b64encode(one.encode()).decode() for one in told)]
+        for token in tokens:
+            message = self.refused(400, "GET", f"{MACHINES}?continue={token}")
+            self.assertIn("invalid continue token", message)
+
+    def test_pages_of_a_selection(self) -> None:
+        """Nobody counts what a selector would still find; it is found nevertheless."""
+        query = "?limit=1&fieldSelector=spec.machinePoolRef.name%3Dpool-a"
+        first = self.answer("GET", f"{MACHINES}{query}")
+        self.assertNotIn("remainingItemCount", first["metadata"])
+        token = first["metadata"]["continue"]
+        second = self.answer("GET", f"{MACHINES}{query}&continue={token}")
+        self.assertEqual([item["metadata"]["name"] for item in second["items"]], ["b"])
+        self.assertNotIn("continue", second["metadata"])
 
     def test_bad_numbers(self) -> None:
         """What is no number is refused."""
+        versions = ["x", "-1", str(2**64), "9" * 100, "%C2%B2"]
+        queries = [f"resourceVersion={one}" for one in versions]
         for query in ("limit=x", "limit=-1", "resourceVersion=x&resourceVersionMatch=Exact"):
             self.refused(400, "GET", f"{MACHINES}?{query}")
+        for query in queries:
+            for path in (MACHINES, f"{MACHINES}/a"):
+                told = self.refused(400, "GET", f"{path}?{query}")
+                self.assertIn("invalid resource version", told)
+
+    def test_not_older(self) -> None:
+        """A version that has been reached is answered with what there is now."""
+        version = self.storage.version()
+        self.make_machine("d")
+        for query in (
+            f"?resourceVersion={version}",
+            f"?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=9",
+            "?resourceVersion=0",
+            "?resourceVersion=0&limit=9",
+            "?resourceVersion=0&resourceVersionMatch=NotOlderThan",
+        ):
+            self.assertEqual(self.names(query), ["a", "b", "c", "d"], query)
+        found = self.answer("GET", f"{MACHINES}/d?resourceVersion={version}")
+        self.assertEqual(found["metadata"]["name"], "d")
+
+    def test_version_with_limit(self) -> None:
+        """A version with a limit, and no word on how to take it, is that version exactly."""
+        version = self.storage.version()
+        self.make_machine("d")
+        first = self.answer("GET", f"{MACHINES}?resourceVersion={version}&limit=2")
+        self.assertEqual(first["metadata"]["resourceVersion"], str(version))
+        self.assertEqual(first["metadata"]["remainingItemCount"], 1)
+
+    def test_version_to_come(self) -> None:
+        """A version that has not happened yet is 504, with the time to try again."""
+        version = self.storage.version() + 5
+        for path in (
+            f"{MACHINES}?resourceVersion={version}",
+            f"{MACHINES}?resourceVersion={version}&resourceVersionMatch=NotOlderThan",
+            f"{MACHINES}?resourceVersion={version}&resourceVersionMatch=Exact",
+            f"{MACHINES}/a?resourceVersion={version}",
+        ):
+            response = self.ask("GET", path)
+            status = response.json()
+            self.assertEqual((response.code, status["reason"]), (504, "Timeout"))
+            self.assertEqual(response.headers["retry-after"], "1")
+            self.assertEqual(status["details"]["retryAfterSeconds"], 1)
+            (cause,) = status["details"]["causes"]
+            self.assertEqual(cause["reason"], "ResourceVersionTooLarge")
+            self.assertEqual(
+                status["message"],
+                f"Timeout: Too large resource version: {version}, current: {version - 5}",
+            )
+
+    def test_forgotten_version(self) -> None:
+        """A list as of a version that nobody remembers is 410."""
+        version = self.storage.version()
+        self.change_much()
+        query = f"?resourceVersion={version}&resourceVersionMatch=Exact"
+        told = self.refused(410, "GET", f"{MACHINES}{query}")
+        self.assertEqual(told, "The resourceVersion for the provided list is too old.")
+
+    def test_contradictions(self) -> None:
+        """Options that cannot be meant together are named, as kube-apiserver names them."""
+        match = "resourceVersionMatch"
+        for query, field, told in (
+            (f"{match}=Exact", match, "is forbidden unless resourceVersion is provided"),
+            (f"{match}=Exact&resourceVersion=0", match, '"exact" is forbidden for resourceVersion'),
+            (f"{match}=Never&resourceVersion=5", match, 'Unsupported value: "Never"'),
+            (f"{match}=Exact&resourceVersion=5&continue=x", match, "when continue is provided"),
+            ("sendInitialEvents=true", "sendInitialEvents", "is forbidden for list"),
+        ):
+            status = self.answer("GET", f"{MACHINES}?{query}", code=422)
+            self.assertEqual(status["reason"], "Invalid")
+            self.assertEqual(
+                (status["details"]["group"], status["details"]["kind"]),
+                ("meta.k8s.io", "ListOptions"),
+            )
+            (cause,) = status["details"]["causes"]
+            self.assertEqual(cause["field"], field)
+            self.assertIn(told, cause["message"])
+            self.assertIn('ListOptions.meta.k8s.io "" is invalid: ', status["message"])
+        token = self.answer("GET", f"{MACHINES}?limit=1")["metadata"]["continue"]
+        told = self.refused(400, "GET", f"{MACHINES}?continue={token}&resourceVersion=5")
+        self.assertEqual(told, "specifying resource version is not allowed when using continue")
+        self.assertEqual(self.names(f"?continue={token}&resourceVersion=0"), ["b", "c"])
 
     def test_exact_version(self) -> None:
         """A list as of a version."""

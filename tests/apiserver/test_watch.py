@@ -4,6 +4,9 @@ Tests for :mod:`twisted_exec.apiserver.watch`.
 
 from __future__ import annotations
 
+import base64
+import json
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,6 +16,7 @@ from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.testing.http import MemoryServer
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 POOL_A = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
 
 
@@ -120,7 +124,134 @@ class WatchTests(APITestCase):
         events = self.watch(f"{MACHINES}?{query}&resourceVersionMatch=NotOlderThan").events()
         self.assertEqual([event["type"] for event in events], ["ADDED", "BOOKMARK"])
         annotations = events[1]["object"]["metadata"]["annotations"]
-        self.assertEqual(annotations, {"k8s.io/initial-events-end": "true"})
+        self.assertEqual(annotations["k8s.io/initial-events-end"], "true")
+        blueprint = annotations["kubernetes.io/initial-events-list-blueprint"]
+        self.assertEqual(
+            json.loads(base64.b64decode(blueprint)),
+            {
+                "kind": "MachineList",
+                "apiVersion": "compute.ironcore.dev/v1alpha1",
+                "metadata": {},
+                "items": [],
+            },
+        )
+
+    def test_initial_events_forms(self) -> None:
+        """The end of what there is comes in the watch's form; not as a Table, which has no list."""
+        self.make_machine("a")
+        path = f"{MACHINES}?watch=1&{INITIAL}&allowWatchBookmarks=true"
+        partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        first, last = (event["object"] for event in self.watch(path, accept=partial).events())
+        self.assertEqual((first["kind"], last["kind"]), ("PartialObjectMetadata",) * 2)
+        annotations = last["metadata"]["annotations"]
+        blueprint = base64.b64decode(annotations["kubernetes.io/initial-events-list-blueprint"])
+        self.assertEqual(json.loads(blueprint)["kind"], "PartialObjectMetadataList")
+        first, _ = (event["object"] for event in self.watch(path, accept=TABLE).events())
+        self.assertEqual(first["kind"], "Machine")
+        table = TABLE.partition(",")[0]
+        response = self.ask("GET", path, headers=[("Accept", table)])
+        self.assertEqual((response.code, response.json()["reason"]), (406, "NotAcceptable"))
+        # Without bookmarks nothing is announced, and a Table will do.
+        path = f"{MACHINES}?watch=1&{INITIAL}"
+        (only,) = self.watch(path, accept=TABLE).events()
+        self.assertEqual((only["type"], only["object"]["kind"]), ("ADDED", "Table"))
+
+    def test_initial_events_of_a_version(self) -> None:
+        """What there is is not older than the version asked for; the end says how new it is."""
+        version = self.storage.version()
+        self.make_machine("a")
+        for asked in ("", "0", version, version + 1):
+            query = f"{INITIAL}&allowWatchBookmarks=1&resourceVersion={asked}"
+            added, end = self.watch(f"{MACHINES}?watch=1&{query}").events()
+            self.assertEqual(added["type"], "ADDED")
+            self.assertEqual(end["object"]["metadata"]["resourceVersion"], str(version + 1))
+
+    def test_no_initial_events(self) -> None:
+        """Who wants none begins with the version, or now."""
+        version = self.storage.version()
+        self.make_machine("a")
+        none = INITIAL.replace("true", "false")
+        watches = [
+            self.watch(f"{MACHINES}?watch=1&{none}&resourceVersion={asked}")
+            for asked in ("", "0", version)
+        ]
+        self.make_machine("b")
+        self.assertEqual(
+            [[name for _, name in watch.names()] for watch in watches], [["b"], ["b"], ["a", "b"]]
+        )
+
+    def test_version_to_come(self) -> None:
+        """A version that has not happened is told at once: the client is with another store."""
+        version = self.storage.version() + 10
+        for query in ("", f"&{INITIAL}", f"&{INITIAL.replace('true', 'false')}"):
+            watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={version}{query}")
+            (event,) = watch.events()
+            self.assertEqual(event["type"], "ERROR")
+            self.assertEqual((event["object"]["code"], event["object"]["reason"]), (504, "Timeout"))
+            (cause,) = event["object"]["details"]["causes"]
+            self.assertEqual(cause["reason"], "ResourceVersionTooLarge")
+
+    def test_contradictions(self) -> None:
+        """Options that cannot be meant together are named, as kube-apiserver names them."""
+        match = "resourceVersionMatch"
+        for query, told in (
+            ("sendInitialEvents=true", ["sendInitialEvents requires setting"]),
+            (f"sendInitialEvents=0&{match}=Exact", ["requires setting", "Unsupported value"]),
+            (f"{match}=NotOlderThan", ["is forbidden for watch unless sendInitialEvents"]),
+            (f"{INITIAL}&continue=x", ["is forbidden when continue is provided"]),
+        ):
+            status = self.answer("GET", f"{MACHINES}?watch=1&{query}", code=422)
+            causes = status["details"]["causes"]
+            self.assertEqual({cause["field"] for cause in causes}, {match})
+            self.assertEqual(len(causes), len(told))
+            for cause, part in zip(causes, told, strict=True):
+                self.assertIn(part, cause["message"])
+
+    def test_bad_query(self) -> None:
+        """What cannot be read is refused before the watch begins."""
+        for query in ("resourceVersion=x", "timeoutSeconds=x", "labelSelector=%21%21"):
+            self.refused(400, "GET", f"{MACHINES}?watch=1&{query}")
+
+    def test_deleted_at_its_version(self) -> None:
+        """What is deleted is told as it was, at the version of its deletion."""
+        made = self.make_machine("a")
+        watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}")
+        self.answer("DELETE", f"{MACHINES}/a")
+        (event,) = watch.events()
+        metadata = event["object"]["metadata"]
+        self.assertEqual(int(metadata["resourceVersion"]), self.storage.version())
+        self.assertEqual(event["object"]["spec"], made["spec"])
+
+    def test_partial(self) -> None:
+        """A watch of metadata alone, whatever list it belongs to."""
+        for kind in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            accept = f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
+            path = f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}"
+            watch = self.watch(path, accept=accept)
+            made = self.make_machine(f"of-{kind.lower()}")
+            (event,) = watch.events()
+            self.assertEqual(
+                event["object"],
+                {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": made["metadata"],
+                },
+            )
+
+    def test_leaving_as_table(self) -> None:
+        """What ceases to fit is told once for all, in every form."""
+        self.make_machine("a")
+        path = f"{MACHINES}?watch=1&{POOL_A}&resourceVersion={self.storage.version()}"
+        plain, tables = self.watch(path), [self.watch(path, accept=TABLE) for _ in range(2)]
+        self.answer("DELETE", f"{MACHINES}/a")
+        (event,) = plain.events()
+        self.assertEqual(event["type"], "DELETED")
+        for watch in tables:
+            (told,) = watch.events()
+            self.assertEqual(told["type"], "DELETED")
+            (row,) = told["object"]["rows"]
+            self.assertEqual(row["object"]["metadata"], event["object"]["metadata"])
 
     def test_timeout(self) -> None:
         """A watch ends in good order when its time is over."""
@@ -217,7 +348,7 @@ class SlowReaderTests(SynchronousTestCase):
         """Lines wait while the client does not read, and come in order when it does."""
         self.producer.pauseProducing()
         for number in range(5):
-            self.dispatcher.stream.send({"n": number})
+            self.dispatcher.stream.send(b'{"n":%d}\n' % number)
         self.assertEqual(self.client.received(), b"")
         self.producer.resumeProducing()
         self.assertEqual(self.client.received().count(b'{"n":'), 5)
@@ -227,7 +358,7 @@ class SlowReaderTests(SynchronousTestCase):
         """A client that is owed too much is cut."""
         self.producer.pauseProducing()
         for number in range(200):
-            self.dispatcher.stream.send({"n": number})
+            self.dispatcher.stream.send(b'{"n":%d}\n' % number)
         self.assertTrue(self.client.closed)
 
     def test_bounded_together(self) -> None:
@@ -242,7 +373,7 @@ class SlowReaderTests(SynchronousTestCase):
             clients.append(client)
             streams.append(self.dispatcher.stream)
         for stream in streams:
-            stream.send({"n": "x" * 400})
+            stream.send(b"x" * 400)
         self.assertEqual([client.closed for client in clients], [True, False, False])
         clients[1].transport.producer.resumeProducing()
         clients[2].lose()
@@ -252,6 +383,6 @@ class SlowReaderTests(SynchronousTestCase):
     def test_ends_while_waiting(self) -> None:
         """A stream that ends while lines wait is cut: half would look like all."""
         self.producer.pauseProducing()
-        self.dispatcher.stream.send({"n": 1})
+        self.dispatcher.stream.send(b'{"n":1}\n')
         self.dispatcher.stream.finish()
         self.assertTrue(self.client.closed)

@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from twisted_exec.api import fields, selectors
+from twisted_exec.api.fields import Cause
 from twisted_exec.api.selectors import FieldSelector, LabelSelector
-from twisted_exec.api.status import BadRequest, Expired, NotAcceptable
+from twisted_exec.api.status import BadRequest, Expired, Invalid, NotAcceptable
 
 _LIMIT_ITEMS = 2**31 - 1
+_LARGEST_VERSION = 2**64 - 1
+_EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
+# Clients come back at different times, so that they do not all list at once.
+_LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS = 1800.0, 3600.0
 
 
 class Query:
@@ -33,9 +39,13 @@ class Query:
         return [value.decode("utf-8", "replace") for value in self._args.get(name.encode(), [])]
 
     def flag(self, name: str) -> bool:
-        """As Go's conversion reads booleans: empty, 0 and false are false, all else is true."""
+        """As Go's conversion reads booleans: absent, 0 and false are false, all else is true."""
         given = self.texts(name)
-        return bool(given) and given[0].lower() not in ("0", "false", "")
+        return bool(given) and given[0].lower() not in ("0", "false")
+
+    def has(self, name: str) -> bool:
+        """Whether ``name`` is there, with whatever value."""
+        return name.encode() in self._args
 
     def number(self, name: str, default: int = 0) -> int:
         """
@@ -48,6 +58,21 @@ class Query:
             raise BadRequest(f"{name} in the query is not a number: {fields.shown(text)}")
         return int(text)
 
+    def version(self, name: str = "resourceVersion") -> int | None:
+        """
+        A resourceVersion; ``None`` when none is given.
+
+        :raises BadRequest: it is none.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        if text.isascii() and text.isdigit() and len(text) <= 20:
+            version = int(text)
+            if version <= _LARGEST_VERSION:
+                return version
+        raise BadRequest(f"invalid resource version: {name}: Invalid value: {fields.shown(text)}")
+
 
 @dataclass(frozen=True)
 class Form:
@@ -57,13 +82,15 @@ class Form:
     include: str = "Metadata"
 
 
-def accepted(accept: str, include: str = "") -> Form:
+def accepted(accept: str, include: str = "", *, tables: bool = True) -> Form:
     """
     Choose the first form that we have.
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
+    :param tables: whether what is asked for can be told as a Table.
     :raises NotAcceptable: we have none of them.
+    :raises BadRequest: nobody defined this ``includeObject``.
     """
     for media, parameters in media_ranges(accept):
         if media not in ("application/json", "application/*", "*/*"):
@@ -73,11 +100,20 @@ def accepted(accept: str, include: str = "") -> Form:
             return Form()
         if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
             continue
-        if wanted == "Table":
-            return Form("Table", include or "Metadata")
+        if wanted == "Table" and tables:
+            return Form("Table", _included(include))
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return Form("Partial")
     raise NotAcceptable("only the following media types are accepted: application/json")
+
+
+def _included(include: str) -> str:
+    if include not in ("", "Metadata", "Object", "None"):
+        raise BadRequest(
+            f"Unable to convert to Table as requested: includeObject: Invalid value: "
+            f"{fields.shown(include)}: must be 'Metadata', 'Object', 'None', or empty"
+        )
+    return include or "Metadata"
 
 
 def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
@@ -138,37 +174,180 @@ class ListOptions:
     """Of a continued list: namespace and name after which to go on."""
     version: int | None = None
     """As of this resourceVersion exactly; ``None`` is now."""
+    at_least: int = 0
+    """Now must not be before this resourceVersion."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether there is a selector at all."""
+        return bool(self.labels.requirements or self.fields.terms)
 
 
 def list_options(query: Query) -> ListOptions:
     """
+    Which resourceVersion is meant how is in ``k8s.io/apiserver/pkg/storage/interfaces.go``
+    (``ValidateListOptions``), what may not be said together in
+    ``k8s.io/apimachinery/pkg/apis/meta/internalversion/validation``.
+
     :raises BadRequest: something cannot be read.
-    :raises Expired: the continue token is none of ours.
+    :raises Invalid: some of it contradicts the rest.
+    """
+    _check(_list_causes(query))
+    chosen, limit = selectors_of(query), min(query.number("limit"), _LIMIT_ITEMS)
+    version, match = query.version(), query.text("resourceVersionMatch")
+    if token := query.text("continue"):
+        if version:
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        then, start = read_continue(token)
+        return ListOptions(chosen.labels, chosen.fields, limit, start, then)
+    if match == _EXACT or (limit and version and not match):
+        return ListOptions(chosen.labels, chosen.fields, limit, version=version)
+    return ListOptions(chosen.labels, chosen.fields, limit, at_least=version or 0)
+
+
+def selectors_of(query: Query) -> ListOptions:
+    """
+    The selectors alone.
+
+    :raises BadRequest: one cannot be read.
     """
     labels = selectors.parse_labels(query.text("labelSelector"))
-    chosen = selectors.parse_fields(query.text("fieldSelector"))
-    limit = min(query.number("limit"), _LIMIT_ITEMS)
-    if token := query.text("continue"):
-        version, start = read_continue(token)
-        return ListOptions(labels, chosen, limit, start, version)
-    exact = query.text("resourceVersionMatch") == "Exact"
-    as_of = query.number("resourceVersion") if exact else None
-    return ListOptions(labels, chosen, limit, version=as_of)
+    return ListOptions(labels, selectors.parse_fields(query.text("fieldSelector")))
+
+
+def _list_causes(query: Query) -> list[Cause]:
+    match, causes, name = query.text("resourceVersionMatch"), [], "resourceVersionMatch"
+    if match and not query.text("resourceVersion"):
+        told = f"{name} is forbidden unless resourceVersion is provided"
+        causes.append(fields.forbidden(name, told))
+    if match and query.text("continue"):
+        causes.append(fields.forbidden(name, f"{name} is forbidden when continue is provided"))
+    if match not in ("", _EXACT, _NOT_OLDER):
+        causes.append(fields.not_supported(name, match, [_EXACT, _NOT_OLDER, ""]))
+    if match == _EXACT and query.text("resourceVersion") == "0":
+        told = f'{name} "exact" is forbidden for resourceVersion "0"'
+        causes.append(fields.forbidden(name, told))
+    if query.has("sendInitialEvents"):
+        told = "sendInitialEvents is forbidden for list"
+        causes.append(fields.forbidden("sendInitialEvents", told))
+    return causes
+
+
+def _check(causes: list[Cause]) -> None:
+    if causes:
+        raise Invalid("ListOptions", "", causes, "meta.k8s.io")
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """
+    What a watch tells.
+
+    :param version: with ``initial``, what there is must not be older; without, tell what
+        happened since.  0 is now.
+    :param initial: begin with the objects that there are.
+    :param bookmarks: tell now and then how far the watch has come.
+    :param announce: tell when all objects that there are have been told.
+    """
+
+    chosen: ListOptions
+    form: Form
+    version: int
+    initial: bool
+    bookmarks: bool
+    announce: bool
+    seconds: float
+
+
+def announces(query: Query) -> bool:
+    """Whether a watch is asked to tell the objects that there are, and when that is done."""
+    return query.flag("sendInitialEvents") and query.flag("allowWatchBookmarks")
+
+
+def watch_options(query: Query, form: Form) -> WatchOptions:
+    """
+    :raises BadRequest: something cannot be read.
+    :raises Invalid: some of it contradicts the rest.
+    """
+    _check(_watch_causes(query))
+    version = query.version() or 0
+    asked = query.has("sendInitialEvents")
+    seconds = float(query.number("timeoutSeconds"))
+    if not 0 < seconds <= _MOST_WATCH_SECONDS:
+        seconds = random.uniform(_LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS)
+    return WatchOptions(
+        selectors_of(query),
+        form,
+        version,
+        query.flag("sendInitialEvents") if asked else not version,
+        query.flag("allowWatchBookmarks"),
+        announces(query),
+        seconds,
+    )
+
+
+def _watch_causes(query: Query) -> list[Cause]:
+    match, causes, name = query.text("resourceVersionMatch"), [], "resourceVersionMatch"
+    asked = query.has("sendInitialEvents")
+    if asked and match != _NOT_OLDER:
+        told = f"sendInitialEvents requires setting {name} to {_NOT_OLDER}"
+        causes.append(fields.forbidden(name, told))
+    if match and not asked:
+        told = f"{name} is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(fields.forbidden(name, told))
+    if match not in ("", _NOT_OLDER):
+        causes.append(fields.not_supported(name, match, [_NOT_OLDER]))
+    if match and query.text("continue"):
+        causes.append(fields.forbidden(name, f"{name} is forbidden when continue is provided"))
+    return causes
+
+
+class ContinueExpired(Expired):
+    """
+    A paged list went on too late: what it was a list of is forgotten.
+
+    The Status holds a token with which it goes on nevertheless, with what there is now.
+    """
+
+    def __init__(self, after: tuple[str, str]) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You "
+            "can start a new list without the continue parameter, or use the continue token in "
+            "this response to retrieve the remainder of the results. Continuing with the provided "
+            "token results in an inconsistent list - objects that were created, modified, or "
+            "deleted between the time the first chunk was returned and now may show up in the "
+            "list."
+        )
+        self._token = continue_token(_LATEST, after)
+
+    def to_status(self) -> dict[str, Any]:
+        """As :meth:`APIError.to_status`."""
+        return {**super().to_status(), "metadata": {"continue": self._token}}
+
+
+_LATEST = -1
+"""In a token: go on with what there is now."""
 
 
 def continue_token(version: int, after: tuple[str, str]) -> str:
-    """Where a paged list goes on."""
-    return base64.urlsafe_b64encode(json.dumps([version, *after]).encode()).decode()
+    """Where a paged list goes on, in the form that ``k8s.io/apiserver/pkg/storage`` gives it."""
+    token = {"v": "meta.k8s.io/v1", "rv": version, "start": "/".join(after) + "\0"}
+    return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
 
 
-def read_continue(token: str) -> tuple[int, tuple[str, str]]:
+def read_continue(token: str) -> tuple[int | None, tuple[str, str]]:
     """
-    :raises Expired: not a token of :func:`continue_token`.
+    :return: the version, ``None`` for now, and namespace and name after which to go on.
+    :raises BadRequest: not a token of :func:`continue_token`.
     """
     try:
-        version, namespace, name = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError, RecursionError):
-        raise Expired("The provided continue parameter is not valid: list again") from None
-    if not isinstance(version, int) or not isinstance(namespace, str) or not isinstance(name, str):
-        raise Expired("The provided continue parameter is not valid: list again")
-    return version, (namespace, name)
+        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
+        told = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        version, start = told["rv"], told["start"]
+        namespace, slash, name = start.removesuffix("\0").partition("/")
+        known = told["v"] == "meta.k8s.io/v1" and slash and "/" not in name
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        known = False
+    if not known or type(version) is not int or not (version > 0 or version == _LATEST):
+        raise BadRequest("invalid continue token: continue key is not valid")
+    return (None if version == _LATEST else version), (namespace, name)

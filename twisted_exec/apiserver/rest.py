@@ -4,13 +4,14 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
-from twisted_exec.api import body, fields, patch, table
+from twisted_exec.api import body, fields, patch
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import BadRequest, NotFound, UnsupportedMediaType
+from twisted_exec.apiserver.encoding import list_pieces, object_json
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.options import (
@@ -18,11 +19,15 @@ from twisted_exec.apiserver.options import (
     Query,
     WriteOptions,
     accepted,
+    announces,
     list_options,
+    selectors_of,
+    watch_options,
     write_options,
 )
 from twisted_exec.apiserver.verbs import Page, Target, Verbs
-from twisted_exec.apiserver.watch import Watches, watch_options
+from twisted_exec.apiserver.watch import Watches
+from twisted_exec.streaming.paced import respond_pieces
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
 
@@ -92,28 +97,29 @@ class REST:
 
     async def _list(self, request: APIRequest, target: Target) -> None:
         query = Query(request.args)
-        chosen = list_options(query)
         watching = query.flag("watch")
+        chosen = selectors_of(query) if watching else list_options(query)
         # Whoever selects one name asks for no more than that one.
         name = chosen.fields.required("metadata.name") or ""
         named = Target(target.kind, target.namespace, name)
         await self._gate.authorize_target(request.requester, "watch" if watching else "list", named)
         self._fence.check_list(request.requester, target.kind, chosen.fields)
-        form = _form(request, query)
+        form = _form(request, query, tables=not (watching and announces(query)))
         if watching:
-            options = watch_options(query, chosen, form)
+            options = watch_options(query, form)
             with self._limits.long(request.requester):
                 await self._watches.run(request, target, options)
             return
         with self._limits.short():
             page = await self._verbs.list(target, chosen)
-        respond_json(request, 200, self._listed(target.kind, page, form))
+        await respond_pieces(request, 200, self._listed(target.kind, page, form))
 
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
-        form = _form(request, Query(request.args))
+        query = Query(request.args)
+        form, at_least = _form(request, query), query.version() or 0
         with self._limits.short():
-            obj = await self._verbs.get(target)
+            obj = await self._verbs.get(target, at_least)
         self._fence.check_get(request.requester, target.kind, obj)
         self._respond(request, 200, target.kind, obj, form)
 
@@ -196,30 +202,15 @@ class REST:
         options = write_options(query, _delete_options(request))
         with self._limits.short():
             page = await self._verbs.delete_collection(request.requester, target, chosen, options)
-        respond_json(request, 200, self._listed(target.kind, page, Form()))
+        await respond_pieces(request, 200, self._listed(target.kind, page, Form()))
 
-    def _listed(self, kind: Kind, page: Page, form: Form) -> Object:
+    def _listed(self, kind: Kind, page: Page, form: Form) -> Iterator[bytes]:
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.next:
-            metadata |= {"continue": page.next, "remainingItemCount": page.remaining}
-        if form.shape == "Table":
-            return self._table(kind, page.items, form, metadata)
-        if form.shape == "Partial":
-            return {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-                "items": [table.partial(obj) for obj in page.items],
-            }
-        return {
-            "kind": kind.list_kind,
-            "apiVersion": kind.resource.api_version,
-            "metadata": metadata,
-            "items": list(page.items),
-        }
-
-    def _table(self, kind: Kind, objects: Any, form: Form, metadata: Object) -> Object:
-        return table.table(kind, objects, self._now(), metadata=metadata, include=form.include)
+            metadata["continue"] = page.next
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+        return list_pieces(kind, page.items, metadata, form, self._now())
 
     def _respond(
         self,
@@ -234,17 +225,12 @@ class REST:
             told = warning.encode("ascii", "replace").decode().replace("\\", "\\\\")
             told = told.replace('"', '\\"')
             request.responseHeaders.addRawHeader(b"Warning", f'299 - "{told}"'.encode())
-        if form.shape == "Table":
-            version = obj["metadata"].get("resourceVersion", "")
-            obj = self._table(kind, [obj], form, {"resourceVersion": version})
-        elif form.shape == "Partial":
-            obj = table.partial(obj)
-        respond_json(request, code, obj)
+        respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
 
 
-def _form(request: Request, query: Query) -> Form:
-    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", []))
-    return accepted(accept.decode("latin-1"), query.text("includeObject"))
+def _form(request: Request, query: Query, *, tables: bool = True) -> Form:
+    accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
+    return accepted(accept, query.text("includeObject"), tables=tables)
 
 
 def content_type(request: Request) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
@@ -19,16 +21,22 @@ from twisted_exec.api.status import (
     AlreadyExists,
     BadRequest,
     Conflict,
+    Expired,
     Forbidden,
     Invalid,
     NotFound,
     RequestEntityTooLarge,
 )
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.options import ListOptions, WriteOptions, continue_token
+from twisted_exec.apiserver.options import (
+    ContinueExpired,
+    ListOptions,
+    WriteOptions,
+    continue_token,
+)
 from twisted_exec.auth.interfaces import User
-from twisted_exec.storage.history import key_of
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.history import check_reached, key_of
+from twisted_exec.storage.interfaces import IStorage, Listing
 
 _LIMIT_OBJECT_BYTES = 1 << 20
 _ATTEMPTS = 5
@@ -49,12 +57,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Page:
-    """A list, or one page of it."""
+    """
+    A list, or one page of it.
+
+    :param next: the token with which the rest can be had, empty when this is all.
+    :param remaining: how many are left; ``None`` for unknown, or none.
+    """
 
     items: Sequence[Object]
     version: int
     next: str = ""
-    remaining: int = 0
+    remaining: int | None = None
 
 
 class Verbs:
@@ -72,10 +85,13 @@ class Verbs:
         self._admissions = admissions
         self._now = now
 
-    async def get(self, target: Target) -> Object:
+    async def get(self, target: Target, at_least: int = 0) -> Object:
         """
+        :param at_least: a resourceVersion before which the answer must not be.
         :raises NotFound: there is none.
+        :raises APIError: this version has not happened yet.
         """
+        check_reached(at_least, self._storage.version())
         return await self._storage.get(target.kind.resource, target.namespace, target.name)
 
     async def list(self, target: Target, options: ListOptions) -> Page:
@@ -85,17 +101,29 @@ class Verbs:
         """
         kind = target.kind
         options.fields.check(kind.selectable)
-        listing = await self._storage.list(kind.resource, target.namespace, version=options.version)
-        items = [
-            obj
-            for obj in listing.items
-            if key_of(obj) > options.start and selected(kind, obj, options)
-        ]
-        if not options.limit or len(items) <= options.limit:
+        listing = await self._listed(target, options)
+        first = bisect_right(listing.items, options.start, key=key_of) if options.start[1] else 0
+        fitting: Iterator[Object] = islice(listing.items, first, None)
+        if options.selects:
+            fitting = (obj for obj in fitting if selected(kind, obj, options))
+        items = list(islice(fitting, options.limit or None))
+        if next(fitting, None) is None:
             return Page(items, listing.version)
-        shown = items[: options.limit]
-        token = continue_token(listing.version, key_of(shown[-1]))
-        return Page(shown, listing.version, token, len(items) - len(shown))
+        token = continue_token(listing.version, key_of(items[-1]))
+        # As in Kubernetes, nobody counts what a selector would still find.
+        left = None if options.selects else len(listing.items) - first - len(items)
+        return Page(items, listing.version, token, left)
+
+    async def _listed(self, target: Target, options: ListOptions) -> Listing:
+        resource, namespace = target.kind.resource, target.namespace
+        try:
+            listing = await self._storage.list(resource, namespace, version=options.version)
+        except Expired:
+            if options.start[1]:
+                raise ContinueExpired(options.start) from None
+            raise Expired("The resourceVersion for the provided list is too old.") from None
+        check_reached(options.at_least, listing.version)
+        return listing
 
     async def create(
         self, user: User, target: Target, body: Object, options: WriteOptions

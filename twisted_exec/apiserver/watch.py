@@ -6,232 +6,209 @@ through the watch's selectors: an object that no longer fits is ``DELETED`` for
 this watcher, one that begins to fit is ``ADDED``.  What there is already is told as
 fast as the client reads.  Of changes, a client that does not read is owed a bounded
 number of bytes; then its connection is closed and it lists again.
+
+One change reaches all watches in one pass, and its lines are made once for all of
+them (:class:`~twisted_exec.apiserver.encoding.EventLines`).
+
+Where a watch begins, and what it refuses, is that of
+``k8s.io/apiserver/pkg/storage/cacher`` with the feature WatchList; only a version
+that has not happened yet is refused at once, for here it never will happen by waiting.
 """
 
 from __future__ import annotations
 
-import json
-import random
+import base64
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from zope.interface import implementer
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api import table
+from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import Expired
-from twisted_exec.apiserver.options import Form, ListOptions, Query
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.encoding import EventLines, empty_list, gathered, line, object_json
+from twisted_exec.apiserver.options import WatchOptions
 from twisted_exec.apiserver.verbs import Target, selected
-from twisted_exec.storage.history import versioned
+from twisted_exec.storage.history import check_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
+from twisted_exec.streaming.paced import PacedAnswer
 from twisted_exec.streaming.site import Request
 
 _LIMIT_QUEUED_BYTES = 4 << 20
 _BOOKMARK_SECONDS = 60.0
-# Clients come back at different times, so that they do not all list at once.
-_LEAST_SECONDS, _MOST_SECONDS = 1800.0, 3600.0
 
 
-@dataclass(frozen=True)
-class WatchOptions:
-    """
-    What a watch tells.
-
-    :param since: the resourceVersion to go on from; ``None`` begins with the
-        objects that there are.
-    :param bookmarks: tell now and then how far the watch has come.
-    :param announce: tell when all objects that there are have been told.
-    """
-
-    chosen: ListOptions
-    form: Form
-    since: int | None
-    bookmarks: bool
-    announce: bool
-    seconds: float
-
-
-def watch_options(query: Query, chosen: ListOptions, form: Form) -> WatchOptions:
-    """
-    :raises BadRequest: something cannot be read.
-    """
-    given = query.text("resourceVersion")
-    announce = query.flag("sendInitialEvents")
-    since = query.number("resourceVersion") if given and not announce else None
-    seconds = float(query.number("timeoutSeconds"))
-    if not 0 < seconds <= _MOST_SECONDS:
-        seconds = random.uniform(_LEAST_SECONDS, _MOST_SECONDS)
-    bookmarks = query.flag("allowWatchBookmarks")
-    return WatchOptions(chosen, form, since or None, bookmarks, announce and bookmarks, seconds)
-
-
-@implementer(IPushProducer)
-class LineStream:
+class LineStream(PacedAnswer):
     """
     Lines on a response, as fast as the client reads them.
 
-    :ivar done: fires when the stream is over: finished, or cut because the
-        client does not read.
+    :param limit_bytes: of lines that wait for the client.
     """
 
     def __init__(self, request: Request, limit_bytes: int = _LIMIT_QUEUED_BYTES) -> None:
-        self._request = request
+        super().__init__(request)
         self._unread = request.channel.site.unread
         self._limit_bytes = limit_bytes
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._paused = False
-        self._lost = False
-        self._room: Deferred[None] | None = None
-        self.done: Deferred[None] = Deferred()
+        self._queue: deque[bytes] | None = None  # an idle watch has none
+        self._owed_bytes = 0
 
-    def begin(self) -> None:
-        """Send the head; the client then knows that the watch runs."""
-        self._request.setHeader(b"Content-Type", b"application/json")
-        self._request.setHeader(b"Cache-Control", b"no-cache, private")
-        self._request.registerProducer(self, True)
-        self._request.write(b"")
-
-    def send(self, document: Any) -> None:
-        """One line; bounded by what the client reads."""
-        if self._lost:
+    def send(self, line: bytes) -> None:
+        """One line, or several; bounded by what the client reads."""
+        if self.lost:
             return
-        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
-        if not self._paused:
-            self._request.write(line)
+        if not self.paused:
+            self.write(line)
             return
+        if self._queue is None:
+            self._queue = deque()
         self._queue.append(line)
-        self._queued_bytes += len(line)
-        self._unread.keep(self, len(line))
-        if self._queued_bytes > self._limit_bytes:
+        self.owe(len(line))
+
+    def owe(self, count: int) -> None:
+        """So many more bytes wait for the client; less when negative.  Beyond the limit it is cut."""
+        self._owed_bytes += count
+        if count < 0:
+            self._unread.release(self, -count)
+            return
+        self._unread.keep(self, count)
+        if self._owed_bytes > self._limit_bytes:
             self.evict()
-
-    def room(self) -> Deferred[None]:
-        """Fires when the client takes more, or the stream is over.  One at a time."""
-        waiting: Deferred[None] = Deferred()
-        self._room = waiting
-        if not self._paused or self.done.called:
-            self._make_room()
-        return waiting
-
-    def _make_room(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.called:
-            room.callback(None)
-
-    def finish(self) -> None:
-        """It is time to end; a last line may still follow."""
-        if not self.done.called:
-            self.done.callback(None)
-        self._make_room()
 
     def end(self) -> None:
         """Finish the response, if there still is one.  Called once, after :attr:`done`."""
-        self._unread.release(self)
-        if self._request.gone or self._request.finished:
-            return
-        self._request.unregisterProducer()
         if self._queue:
-            # Half of the queue would look like all of it.
-            self._request.channel.transport.abortConnection()
-        else:
-            self._request.finish()
-
-    def evict(self) -> None:
-        """The client does not read, and others need the room; or it cannot be told all."""
-        self._lost = True
-        if not self._request.gone:
-            self._request.channel.transport.abortConnection()
-        self.finish()
-
-    def pauseProducing(self) -> None:
-        """The client's buffers are full."""
-        self._paused = True
+            self.evict()  # half of the queue would look like all of it
+        self._unread.release(self)
+        super().end()
 
     def resumeProducing(self) -> None:
         """The client has read."""
-        self._paused = False
-        while self._queue and not self._paused:
+        self.paused = False
+        while self._queue and not self.paused:
             line = self._queue.popleft()
-            self._queued_bytes -= len(line)
-            self._unread.release(self, len(line))
-            self._request.write(line)
-        if not self._paused:
-            self._make_room()
-
-    def stopProducing(self) -> None:
-        """The client has left."""
-        self._lost = True
-        self.finish()
+            self.owe(-len(line))
+            self.request.write(line)
+        if not self.paused:
+            self._queue = None
+            super().resumeProducing()
 
 
 class Watcher:
     """Turns changes into lines for one watch."""
 
+    __slots__ = ("_columns_told", "_kind", "_lines", "_now", "_options", "_send")
+
     def __init__(
         self,
         kind: Kind,
         options: WatchOptions,
-        send: Callable[[Object], None],
+        send: Callable[[bytes], None],
+        lines: EventLines,
         now: Callable[[], float],
     ) -> None:
-        self._kind, self._options, self._send, self._now = kind, options, send, now
+        self._kind, self._options, self._send = kind, options, send
+        self._lines, self._now = lines, now
         self._columns_told = False
 
-    def existing(self, obj: Object) -> None:
-        """An object that was there when the watch began."""
-        if selected(self._kind, obj, self._options.chosen):
-            self._tell(ADDED, obj)
+    def existing(self, obj: Object) -> bytes:
+        """The line for an object that was there when the watch began; empty for none."""
+        if not selected(self._kind, obj, self._options.chosen):
+            return b""
+        columns, self._columns_told = not self._columns_told, True
+        form = self._options.form
+        return line(ADDED, object_json(self._kind, obj, form, self._now(), columns=columns))
 
     def changed(self, event: Event) -> None:
         """A change, as it looks through the selectors."""
-        fits = event.type != DELETED and selected(self._kind, event.obj, self._options.chosen)
-        fitted = event.previous is not None and selected(
-            self._kind, event.previous, self._options.chosen
-        )
+        chosen, previous = self._options.chosen, event.previous
+        fits = event.type != DELETED and selected(self._kind, event.obj, chosen)
+        fitted = previous is not None and selected(self._kind, previous, chosen)
         if fits:
-            self._tell(MODIFIED if fitted else ADDED, event.obj)
-        elif fitted and event.previous is not None:
-            # What the client knew, at the version at which it is gone for the client.
-            self._tell(DELETED, versioned(event.previous, event.version))
+            self._tell(event, MODIFIED if fitted else ADDED, event.obj)
+        elif fitted:
+            self._tell(event, DELETED, self._gone(event))
+
+    def _gone(self, event: Event) -> Object:
+        """What the client knew, at the version at which it is gone for the client."""
+        previous = event.previous
+        if event.type == DELETED or previous is None:
+            return event.obj
+        gone: Object = self._lines.once(event, "gone", lambda: versioned(previous, event.version))
+        return gone
 
     def bookmark(self, version: int, *, initial_end: bool = False) -> None:
         """How far the watch has come."""
         metadata: Object = {"resourceVersion": str(version)}
         if initial_end:
-            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        resource = self._kind.resource
+            metadata["annotations"] = self._initial_end()
+        resource, form = self._kind.resource, self._options.form
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-        if self._options.form.shape == "Table":
+        if form.shape == "Table":
             obj = table.table(self._kind, [], 0.0, metadata=metadata, columns=False)
-        self._send({"type": "BOOKMARK", "object": obj})
+        elif form.shape == "Partial":
+            obj = table.partial(obj)
+        self._send(line("BOOKMARK", json_bytes(obj)))
 
-    def expired(self, error: Expired) -> None:
+    def _initial_end(self) -> Object:
+        # The list of which client-go makes the one that its caller asked for.
+        blueprint = json_bytes(empty_list(self._kind, {}, self._options.form))
+        return {
+            "k8s.io/initial-events-end": "true",
+            "kubernetes.io/initial-events-list-blueprint": base64.b64encode(blueprint).decode(),
+        }
+
+    def refused(self, error: APIError) -> None:
         """The watch cannot begin where the client wants."""
-        self._send({"type": "ERROR", "object": error.to_status()})
+        self._send(line("ERROR", json_bytes(error.to_status())))
 
-    def _tell(self, change: str, obj: Object) -> None:
-        self._send({"type": change, "object": self._formed(obj)})
-
-    def _formed(self, obj: Object) -> Object:
-        form = self._options.form
-        if form.shape == "Partial":
-            return table.partial(obj)
-        if form.shape != "Table":
-            return obj
+    def _tell(self, event: Event, change: str, obj: Object) -> None:
         columns, self._columns_told = not self._columns_told, True
-        return table.table(
-            self._kind,
-            [obj],
-            self._now(),
-            metadata={"resourceVersion": obj["metadata"]["resourceVersion"]},
-            include=form.include,
-            columns=columns,
-        )
+        form = self._options.form
+        self._send(self._lines.told(event, self._kind, change, obj, form, columns))
+
+
+class CatchingUp:
+    """
+    Changes that have happened already, told as fast as the client reads.
+
+    They are the store's, and cost a watch little.  What happens meanwhile is the
+    client's debt, as it is later.
+    """
+
+    def __init__(self, watcher: Watcher, stream: LineStream) -> None:
+        self._watcher, self._stream = watcher, stream
+        self._past: deque[Event] | None = deque()
+        self._since: deque[Event] | None = None
+
+    def changed(self, event: Event) -> None:
+        """The store tells a change."""
+        if self._since is not None:
+            self._since.append(event)
+            self._stream.owe(len(json_of(event.obj)))
+        elif self._past is not None:
+            self._past.append(event)
+        else:
+            self._watcher.changed(event)
+
+    async def tell(self) -> None:
+        """Tell it all; returns when that is done, and changes are told as they happen."""
+        self._since = deque()
+        while (event := self._next()) is not None:
+            await self._stream.room()
+            if self._stream.done.called:
+                return
+            self._watcher.changed(event)
+        self._past = self._since = None  # an idle watch keeps nothing
+
+    def _next(self) -> Event | None:
+        if self._past:
+            return self._past.popleft()
+        if not self._since:
+            return None
+        event = self._since.popleft()
+        self._stream.owe(-len(json_of(event.obj)))
+        return event
 
 
 class Watches:
@@ -244,6 +221,7 @@ class Watches:
     def __init__(self, storage: IStorage, clock: IReactorTime, now: Callable[[], float]) -> None:
         self._storage = storage
         self._clock, self._now = clock, now
+        self._lines = EventLines(now)
         self._streams: set[LineStream] = set()
 
     async def run(self, request: Request, target: Target, options: WatchOptions) -> None:
@@ -253,9 +231,12 @@ class Watches:
         stream.begin()
         self._streams.add(stream)
         timers = [self._clock.callLater(options.seconds, stream.finish)]
-        watcher = Watcher(target.kind, options, stream.send, self._now)
+        watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
         try:
             await self._follow(target, options, watcher, stream, timers)
+        except APIError as refusal:
+            # As the answer has begun, it can only be told in a line.
+            watcher.refused(refusal)
         finally:
             self._streams.discard(stream)
             for timer in timers:
@@ -276,19 +257,16 @@ class Watches:
         stream: LineStream,
         timers: list[IDelayedCall],
     ) -> None:
-        since = options.since
-        if since is None:
+        check_reached(options.version, self._storage.version())
+        since = options.version or self._storage.version()
+        if options.initial:
             since = await self._tell_existing(target, options, watcher, stream)
+        past = CatchingUp(watcher, stream)
+        watch = self._storage.watch(target.kind.resource, since, past.changed, target.namespace)
         try:
-            watch = self._storage.watch(
-                target.kind.resource, since, watcher.changed, target.namespace
-            )
-        except Expired as error:
-            watcher.expired(error)
-            return
-        if options.bookmarks:
-            self._mark(watcher, timers)
-        try:
+            await past.tell()
+            if options.bookmarks:
+                self._mark(watcher, timers)
             await stream.done
         finally:
             watch.stop()
@@ -299,12 +277,12 @@ class Watches:
         self, target: Target, options: WatchOptions, watcher: Watcher, stream: LineStream
     ) -> int:
         listing = await self._storage.list(target.kind.resource, target.namespace)
-        for obj in listing.items:
+        for told in gathered(map(watcher.existing, listing.items)):
             await stream.room()
             if stream.done.called:
                 stream.evict()  # half of what there is would look like all of it
                 break
-            watcher.existing(obj)
+            stream.write(told)
         if options.announce:
             watcher.bookmark(listing.version, initial_end=True)
         return listing.version
