@@ -23,3 +23,17 @@ def qemu() -> str | None:
     if not shutil.which(PROGRAM):
         return f"{PROGRAM} is not installed (qemu-system-x86)"
     return None if os.path.exists(FIRMWARE) else f"{FIRMWARE} is not there (u-boot-qemu)"
+
+
+def javascript() -> str | None:
+    """Why the JavaScript client cannot be tried here, or ``None``."""
+    if not shutil.which("node"):
+        return "node is not on PATH (nodejs)"
+    if not os.path.isdir(os.path.join(node_modules(), "@kubernetes/client-node")):
+        return "client-node is not installed: python -m tests.clients.javascript DIRECTORY"
+    return None
+
+
+def node_modules() -> str:
+    """Where what ``tests/clients/javascript`` needs is installed."""
+    return os.environ.get("TWISTED_EXEC_NODE_MODULES", "/nonexistent")

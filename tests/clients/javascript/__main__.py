@@ -1,0 +1,39 @@
+"""
+Installs what the JavaScript client needs: ``python -m tests.clients.javascript DIRECTORY``.
+
+Exactly what ``package-lock.json`` says, outside of the checkout, and once for each
+content of it.  Where there is no npm, nothing is done: the tests then say what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FILES = ("package.json", "package-lock.json")
+
+
+def main(directory: Path) -> None:
+    if shutil.which("npm") is None:
+        print("npm is not on PATH: the JavaScript client is not installed")
+        return
+    here, mark = Path(__file__).parent, directory / "installed"
+    contents = [(here / name).read_bytes() for name in FILES]
+    digest = hashlib.sha256(b"".join(contents)).hexdigest()
+    if mark.exists() and mark.read_text() == digest:
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    mark.unlink(missing_ok=True)
+    for name, content in zip(FILES, contents, strict=True):
+        (directory / name).write_bytes(content)
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=directory, check=True)
+    mark.write_text(digest)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("python -m tests.clients.javascript DIRECTORY")
+    main(Path(sys.argv[1]))

@@ -1,0 +1,245 @@
+"""
+The rows of the libraries: programs that use one, and say on their output what they see.
+
+``PROGRAM COLUMN MACHINE MARK`` tries one column and exits with 0 when it could.  In its
+environment are ``KUBECONFIG``, ``NAMESPACE``, ``TOKEN``, ``SERVER`` and ``CA``.  What the
+line has is printed as it comes; the mark is a new word for what is asked or written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version as version_of
+from importlib.util import find_spec
+from pathlib import Path
+
+from twisted.internet import reactor
+
+from tests import needs
+from tests.flows import programs
+from tests.flows.programs import Program
+
+from .client import REQUIRED_EXIT_CODE, Client, expect, new_mark
+from .kubectl import QUIET_SECONDS, served
+from .place import NAMESPACE, Place, answer, answers, question
+
+_HERE = Path(__file__).parent
+
+NO_SCHEMAS = "The library shows no schemas."
+NOT_HTTP = "An HTTP request, not a WebSocket: a page makes it with ``fetch``."
+NO_APPLY = (
+    "The library has no apply of its own: an object was created, then changed with a merge patch."
+)
+MACHINES_EXEC = (
+    "Not ``kubectl console``: ``machines/exec``, opened with the client's own WebSocket."
+)
+
+
+class Script(Client):
+    """A program of one library."""
+
+    consoles: Sequence[str] = ("attach", "exec", "console")
+    """The ways to a console that it has."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = list(argv)
+
+    def prepared(self, place: Place) -> Sequence[str]:
+        """The command, made ready."""
+        return self._argv
+
+    async def try_get(self, place: Place) -> None:
+        """The machine, and the Pod that it is, too."""
+        program = await self._ran(place, "get")
+        for kind in ("machine", "pod"):
+            expect(f"{kind} {place.machine} Running\n".encode() in program.stdout, program)
+
+    async def try_watch(self, place: Place) -> None:
+        """A change of the machine is told when it happens."""
+        mark = new_mark()
+        program = self._start(place, "watch", mark)
+        try:
+            await program.until(b"watching\n")
+            await place.label(mark)
+            await program.until(f"MODIFIED {mark}\n".encode())
+            expect(await program.ended == 0, program)
+        finally:
+            await program.stop()
+
+    async def try_apply(self, place: Place) -> None:
+        """Created, then changed."""
+        program = await self._ran(place, "apply")
+        found = await place.object(f"{place.machine}-applied")
+        expect(found["metadata"]["labels"] == {"a": "2"}, program)
+
+    async def try_server_side_apply(self, place: Place) -> None:
+        """Two managers: the second is told of the conflict, and may force it."""
+        program = await self._ran(place, "server-side-apply")
+        expect(b"conflict 409\n" in program.stdout, program)
+        expect(await served(place, "2", "two"), program)
+
+    async def try_can_i(self, place: Place) -> None:
+        """Who may open the console, and who may not."""
+        may = await self._ran(place, "can-i")
+        expect(may.stdout == b"true\n", may)
+        not_ = await self._ran(place, "can-i", env={"KUBECONFIG": place.chain.nobody})
+        expect(not_.stdout == b"false\n", not_)
+
+    async def try_attach(self, place: Place) -> None:
+        """A question and its answer."""
+        await self._talk(place, "attach")
+
+    async def try_exec(self, place: Place) -> None:
+        """A question and its answer."""
+        await self._talk(place, "exec")
+
+    async def try_console(self, place: Place) -> None:
+        """A question and its answer."""
+        await self._talk(place, "console")
+
+    async def try_logs_f(self, place: Place) -> None:
+        """What was printed, and then what is."""
+        viewer = await place.company()
+        before, after = new_mark(), new_mark()
+        await viewer.ask(question(before), answer(before))
+        program = self._start(place, "logs", after)
+        try:
+            await program.until(answer(before))
+            viewer.type(question(after))
+            await program.until(answer(after))
+            expect(await program.ended == 0, program)
+        finally:
+            await program.stop()
+        await viewer.leave()
+
+    async def try_stdin_EOF(self, place: Place) -> None:
+        """The end of input ends that attachment after two quiet seconds, and nothing else."""
+        viewer = await place.company()
+        for way in self.consoles:
+            mark, since = new_mark(), reactor.seconds()
+            program = await self._ran(place, f"end-{way}", mark)
+            expect(answer(mark) in program.stdout, program)
+            expect(program.stdout.endswith(b"\nstatus Success\n"), program)
+            expect(reactor.seconds() - since >= QUIET_SECONDS, program)
+            await answers(viewer)
+        await viewer.leave()
+
+    async def try_resize(self, place: Place) -> None:
+        """The machine's terminal has the size that was told."""
+        mark = new_mark()
+        program = await self._ran(place, "resize", mark)
+        expect(answer(mark) in program.stdout, program)
+
+    async def try_exit_status(self, place: Place) -> None:
+        """A process that exits 7 says so to every viewer."""
+        for way in self.consoles:
+            viewer = await place.company()
+            program = await self._ran(place, f"exit-{way}")
+            expect(program.stdout.endswith(b"\nexit 7\n"), program)
+            lost = await viewer.ended
+            expect(lost.ending.exit_code == REQUIRED_EXIT_CODE, program)
+
+    async def _talk(self, place: Place, column: str) -> None:
+        mark = new_mark()
+        program = await self._ran(place, column, mark)
+        expect(answer(mark) in program.stdout, program)
+
+    def _start(
+        self, place: Place, column: str, mark: str = "", env: Mapping[str, str] | None = None
+    ) -> Program:
+        chain = place.chain
+        facts = {
+            "KUBECONFIG": chain.admin,
+            "NAMESPACE": NAMESPACE,
+            "TOKEN": chain.token,
+            "SERVER": chain.server,
+            "CA": chain.ca,
+            "PYTHONUNBUFFERED": "1",
+        }
+        argv = [*self.prepared(place), column, place.machine, mark]
+        return programs.start(argv, env={**facts, **(env or {})})
+
+    async def _ran(
+        self, place: Place, column: str, mark: str = "", env: Mapping[str, str] | None = None
+    ) -> Program:
+        program = self._start(place, column, mark, env)
+        try:
+            program.ended.addTimeout(60, reactor)
+            await program.ended
+        finally:
+            await program.stop()
+        expect(program.exit_code == 0, program)
+        return program
+
+
+class PythonClient(Script):
+    """The library ``kubernetes``."""
+
+    name = "Python ``kubernetes``"
+    cannot = {"explain": NO_SCHEMAS}
+    notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
+
+    def __init__(self) -> None:
+        super().__init__([sys.executable, str(_HERE / "python" / "client.py")])
+
+    async def version(self) -> str:
+        return version_of("kubernetes")
+
+
+class JavaScriptClient(Script):
+    """The library ``@kubernetes/client-node``."""
+
+    name = "JavaScript ``@kubernetes/client-node``"
+    cannot = {"explain": NO_SCHEMAS}
+    notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
+    consoles = ("exec", "console")  # its Attach throws the status away
+
+    def __init__(self, modules: str) -> None:
+        super().__init__(["node"])
+        self._modules = modules
+
+    def prepared(self, place: Place) -> Sequence[str]:
+        # node looks for modules beside the program's real place.
+        program = Path(place.home, "client.mjs")
+        if not program.exists():
+            shutil.copy(_HERE / "javascript" / "client.mjs", program)
+            os.symlink(self._modules, program.parent / "node_modules")
+        return [*self._argv, str(program)]
+
+    async def version(self) -> str:
+        package = Path(self._modules, "@kubernetes/client-node/package.json").read_text()
+        found = re.search(r'"version": "([^"]+)"', package)
+        assert found is not None
+        return found[1]
+
+
+class Browser(Script):
+    """A WebSocket as a page opens it: the token among the subprotocols, and an Origin."""
+
+    name = "WebSocket of a page"
+    cannot = dict.fromkeys(
+        ("get", "watch", "apply", "server-side apply", "explain", "can-i", "logs -f"), NOT_HTTP
+    )
+    notes = {"console": MACHINES_EXEC}
+
+    def __init__(self) -> None:
+        super().__init__([sys.executable, str(_HERE / "browser" / "client.py")])
+
+    async def version(self) -> str:
+        return f"websockets {version_of('websockets')}"
+
+
+def found() -> list[Client]:
+    """Those whose libraries are installed."""
+    clients: list[Client] = []
+    if find_spec("kubernetes") is not None:
+        clients.append(PythonClient())
+    if needs.javascript() is None:
+        clients.append(JavaScriptClient(needs.node_modules()))
+    if find_spec("websockets") is not None:
+        clients.append(Browser())
+    return clients
