@@ -4,15 +4,11 @@ The rows of the kubectls: commands as a user types them, in a terminal where one
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import struct
-import termios
 from collections.abc import Mapping
 
 from twisted.internet import reactor
-from twisted.internet.interfaces import IReactorProcess
 
 from tests.flows import kubectls, programs
 from tests.flows.programs import Program
@@ -157,7 +153,7 @@ class Kubectl(Client):
         program = self._terminal(place, "attach", "-it", place.machine)
         try:
             await ask(program)
-            resize(program, 101, 31)
+            programs.resize(program, 101, 31)
             await until_size(program, b"31 101")
         finally:
             await program.stop()
@@ -185,7 +181,6 @@ class Kubectl(Client):
     def _env(self, place: Place) -> dict[str, str]:
         plugins = os.path.dirname(programs.script("kubectl-console"))
         return {
-            **os.environ,
             "HOME": place.home,  # where kubectl keeps what it discovered
             "KUBECONFIG": place.chain.admin,
             "PATH": f"{plugins}:{os.environ['PATH']}",
@@ -216,12 +211,7 @@ class Kubectl(Client):
 
     def _terminal(self, place: Place, *argv: str) -> Program:
         """In a terminal of 80 by 24."""
-        program = Program([self._path, *argv])
-        IReactorProcess(reactor).spawnProcess(
-            program, self._path, program.argv, env=self._env(place), usePTY=True
-        )
-        resize(program, 80, 24)
-        return program
+        return programs.terminal([self._path, *argv], **self._env(place))
 
     async def _talk(self, place: Place, *argv: str) -> None:
         program = self._terminal(place, *argv)
@@ -246,13 +236,6 @@ async def until_size(program: Program, size: bytes) -> None:
         f"until [ \"$(stty size)\" = '{size.decode()}' ]; do sleep 0.1; done; echo {mark}$((6*7))z\n".encode()
     )
     await program.until(answer(mark))
-
-
-def resize(program: Program, columns: int, rows: int) -> None:
-    """Change the window that a program runs in."""
-    assert program.transport is not None
-    size = struct.pack("HHHH", rows, columns, 0, 0)
-    fcntl.ioctl(program.transport.fd, termios.TIOCSWINSZ, size)
 
 
 async def served(place: Place, value: str, manager: str) -> bool:

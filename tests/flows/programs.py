@@ -5,10 +5,13 @@ what they print, type to them, end them by their pid.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 
 from twisted.internet import reactor as _reactor
@@ -120,6 +123,23 @@ def start(
         program, argv[0], list(argv), env={**os.environ, **(env or {})}, path=cwd
     )
     return program
+
+
+def terminal(argv: Sequence[str], *, columns: int = 80, rows: int = 24, **env: str) -> Program:
+    """Start a program in a terminal of its own; ``env`` is added to this process's environment."""
+    program = Program(argv)
+    IReactorProcess(_reactor).spawnProcess(
+        program, argv[0], list(argv), env={**os.environ, **env}, usePTY=True
+    )
+    resize(program, columns, rows)
+    return program
+
+
+def resize(program: Program, columns: int, rows: int) -> None:
+    """Change the size of the window that a program runs in."""
+    assert program.transport is not None
+    size = struct.pack("HHHH", rows, columns, 0, 0)
+    fcntl.ioctl(program.transport.fd, termios.TIOCSWINSZ, size)
 
 
 def twistd(

@@ -6,10 +6,7 @@ Up to 1.29 they speak SPDY, from 1.30 on WebSockets first.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import struct
-import termios
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +29,7 @@ from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 
 from . import kubectls
 from .pods import PodServer
-from .programs import Program
+from .programs import Program, resize, terminal
 
 SUCCESS = Ending(COMPLETED)
 
@@ -127,18 +124,9 @@ class KubectlTestCase(TestCase):
     def in_terminal(self, name: str, *argv: str) -> Program:
         """Start a kubectl in a terminal of 80 by 24."""
         server = f"--server={self.server.url}"
-        program = Program([self.kubectls[name], server, *argv])
-        reactor.spawnProcess(  # type: ignore[attr-defined]
-            program, program.argv[0], program.argv, env=self.env, usePTY=True
-        )
-        self.resize(program, 80, 24)
+        program = terminal([self.kubectls[name], server, *argv], **self.env)
         self.addCleanup(program.stop)
         return program
-
-    def resize(self, program: Program, columns: int, rows: int) -> None:
-        size = struct.pack("HHHH", rows, columns, 0, 0)
-        assert program.transport is not None
-        fcntl.ioctl(program.transport.fd, termios.TIOCSWINSZ, size)
 
 
 def expected(name: str) -> tuple[str, str]:
@@ -199,7 +187,7 @@ class ExecTests(KubectlTestCase):
         for name in self.kubectls:
             program = self.in_terminal(name, "attach", "-it", "p1")
             await program.until(rb"\[80x24\]")
-            self.resize(program, 100, 30)
+            resize(program, 100, 30)
             await program.until(rb"\[100x30\]")
             program.type(b"x")
             await program.until(rb"<x>")

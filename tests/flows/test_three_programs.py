@@ -7,17 +7,37 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
+from twisted.internet import reactor as _reactor
 from twisted.trial.unittest import TestCase
 
 from tests import needs
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
+from twisted_exec.kube.interfaces import Object
 
 from . import kubectls
 from .consoles import watch
 from .deployment import Deployment, gone
-from .programs import script
+from .programs import script, terminal
+
+reactor: Any = _reactor
+
+
+def binding(user: str, role: str) -> Object:
+    """May, in the namespace ``default``, what a ClusterRole says; named as the user."""
+    return {
+        "apiVersion": kinds.ROLEBINDINGS.resource.api_version,
+        "kind": "RoleBinding",
+        "metadata": {"name": user},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role,
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
 
 
 class ThreeProgramsTests(TestCase):
@@ -77,6 +97,33 @@ class ThreeProgramsTests(TestCase):
         self.assertEqual(
             (start["session"], start_404["session"]), (end["session"], end_404["session"])
         )
+
+    async def test_withdrawn(self) -> None:
+        """
+        Without its RoleBinding a session ends within 30 s: the reason is on the user's
+        screen, and every hop records one end.
+        """
+        deployment, bindings = self.deployment, kinds.ROLEBINDINGS.resource
+        await deployment.create_machine("sh", "shell")
+        await deployment.client.create(bindings, binding("eve", "edit"), "default")
+        screen = terminal(
+            [script("kubectl-console"), "sh"], KUBECONFIG=deployment.kubeconfig("eve")
+        )
+        self.addCleanup(screen.stop)
+        screen.type(b"echo $((6*7))\n")
+        await screen.until(rb"\n42\r\n")
+        await deployment.client.delete(bindings, "eve", "default")
+        since = reactor.seconds()
+        self.assertEqual(await screen.ended, 1)
+        self.assertLess(reactor.seconds() - since, 30)
+        self.assertRegex(
+            screen.output, rb'session ended: AuthorizationWithdrawn: .*"eve" cannot create'
+        )
+        await deployment.stop()
+        for hop in ("api", "poollet", "runtime"):
+            start, end = self.audit(hop)
+            self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
+            self.assertEqual((end["user"], end["reason"]), ("eve", "AuthorizationWithdrawn"), hop)
 
     async def test_deleted_machine(self) -> None:
         """Deleting a Machine ends its sessions with the reason, then the machine is gone."""
