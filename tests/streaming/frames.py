@@ -26,11 +26,11 @@ from twisted_exec.testing.http import MemoryClient, MemoryServer
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 
 
-def handshake(*lines: bytes, protocols: bytes = b"v5.channel.k8s.io") -> bytes:
+def handshake(*lines: bytes, protocols: bytes = b"v5.channel.k8s.io", query: bytes = b"") -> bytes:
     """A complete request; further header lines may be added."""
     return b"\r\n".join(
         [
-            b"GET /exec HTTP/1.1",
+            b"GET /exec" + query + b" HTTP/1.1",
             b"Host: server",
             b"Connection: Upgrade",
             b"Upgrade: websocket",

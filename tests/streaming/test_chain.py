@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,23 +19,27 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    INTERNAL,
     MACHINE_DELETED,
     Ending,
     IStreamLocator,
     Location,
     TerminalSize,
 )
+from twisted_exec.streaming.legs import LOST as MACHINE_LOST
 from twisted_exec.streaming.negotiation import OVER_SPDY, choose_protocol
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.remotecommand import Limits, serve
+from twisted_exec.streaming.remotecommand import serve
 from twisted_exec.streaming.remotecommand_client import ATTEMPTS, LOST, ConsoleClient, connect
 from twisted_exec.streaming.sessions import Sessions, forwarded_session_id, parse_ending
 from twisted_exec.streaming.site import Channel, Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRequest
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.flow import RecordingProducer
+from twisted_exec.wire.channel import V5
 
 from .places import PlacesTestCase, turn
 from .test_sessions import Records
@@ -121,9 +125,10 @@ class ChainTests(PlacesTestCase):
 
     timeout = 60
     protocols: Sequence[str] = ATTEMPTS
+    make_machine: Callable[[], Machine] = Machine
 
     async def start(self) -> None:
-        self.machine = Machine()
+        self.machine = self.make_machine()
         last = await self.listen("unix", Site(self.machine, reactor))
         self.second = Hop("poollet", last)
         middle = await self.listen("tls", Site(self.second, reactor))
@@ -360,3 +365,59 @@ class SPDYChainTests(ChainTests):
     """The same over SPDY, which the middle passes on unread as well."""
 
     protocols = (OVER_SPDY,)
+
+
+class Older(Machine):
+    """A machine's end of another make: no version 5, and it knows of no endings."""
+
+    refuses = b"websocket"
+
+    async def dispatch(self, request: Request) -> None:
+        if request.requestHeaders.getRawHeaders(b"upgrade") == [self.refuses]:
+            request.channel.transport.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            request.channel.transport.loseConnection()
+        elif request.method == b"DELETE":
+            raise NotFound("sessions", "")
+        else:
+            await super().dispatch(request)
+
+
+class OneSpeaksOnlySPDYTests(ChainTests):
+    """The same with a user of version 5, where the last hop speaks for the machine's end."""
+
+    protocols = (V5,)
+    make_machine = Older
+
+    async def test_machine_vanishes(self) -> None:
+        """A machine's end that dies without a status is told as a failure."""
+        await self.start()
+        await self.open()
+        self.machine.attachments[0].transport.write(b"almost")
+        await self.until(lambda: self.user.received)
+        self.machine.attachments[0].transport.cut()
+        await self.over(Ending(INTERNAL, MACHINE_LOST))
+        self.assertEqual(self.user.received, b"almost")
+
+    async def test_ended_in_the_middle(self) -> None:
+        """An ending of the first hop reaches the user as a status, without the machine's help."""
+        await self.start()
+        await self.open()
+        ending = Ending(MACHINE_DELETED, 'machine "vm" was deleted')
+        self.first.sessions.end(lambda one: one.user == "ann", ending)
+        await self.over(ending)
+        for hop in (self.first, self.second):
+            self.assertEqual(hop.records.ends(), [(MACHINE_DELETED, None)])
+        self.assertEqual(self.machine.records.ends(), [("client closed", None)])
+
+
+class WebSocketOnly(Older):
+    """A machine's end that speaks WebSockets only."""
+
+    refuses = b"SPDY/3.1"
+
+
+class OneSpeaksOnlyWebSocketsTests(OneSpeaksOnlySPDYTests):
+    """And the other way round."""
+
+    protocols = (OVER_SPDY,)
+    make_machine = WebSocketOnly

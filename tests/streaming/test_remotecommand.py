@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -20,7 +21,7 @@ from twisted_exec.streaming.interfaces import (
     IAttachmentTransport,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import ConsoleServer, Limits, serve
+from twisted_exec.streaming.remotecommand import ConsoleServer, serve
 from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
@@ -20,7 +21,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import Limits, serve
+from twisted_exec.streaming.remotecommand import serve
 from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.spdy import UNREAD_BYTES

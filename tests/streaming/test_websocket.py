@@ -14,7 +14,7 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming import websocket
-from twisted_exec.streaming.remotecommand import Limits
+from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.websocket import (
     check_nvx,
     client_factory,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import parse_qs
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.wire import spdy_frames as frames
 from twisted_exec.wire.channel import V1, V4, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import COMPLETED, LINE_LOST, Ending
+from twisted_exec.wire.remotecommand import COMPLETED, LINE_LOST, Ending, encode_ending
 from twisted_exec.wire.remotecommand_streams import (
     HELD_BYTES,
     SPDY_PROTOCOLS,
@@ -23,8 +22,6 @@ from twisted_exec.wire.remotecommand_streams import (
     PeerDone,
     Ready,
     ServerStreams,
-    asked_channels,
-    passed_query,
 )
 from twisted_exec.wire.spdy import PingReceived, PongReceived
 from twisted_exec.wire.spdy_frames import (
@@ -65,39 +62,6 @@ def happened(streams: Any, received: bytes = b"") -> list[Any]:
         else:
             found.append(event)
     return found
-
-
-class AskedTests(SynchronousTestCase):
-    """Tests for :func:`asked_channels`."""
-
-    def test_words(self) -> None:
-        """An API server's words and a kubelet's mean the same."""
-        everything = frozenset({ERROR, STDIN, STDOUT, STDERR})
-        for query in (
-            {b"stdin": [b"true"], b"stdout": [b"true"], b"stderr": [b"true"]},
-            {b"input": [b"1"], b"output": [b"1"], b"error": [b"1"]},
-        ):
-            self.assertEqual(asked_channels(query), everything)
-            terminal = {**query, b"tty": [b"1"]}
-            self.assertEqual(asked_channels(terminal), everything - {STDERR})
-        self.assertEqual(asked_channels({b"stdout": [b"true"]}), frozenset({ERROR, STDOUT}))
-
-    def test_passed(self) -> None:
-        """What was asked for is told on in one form, that means the same."""
-        for query, passed in (
-            ({}, b""),
-            ({b"tty": [b"true"], b"x": [b"y"]}, b""),
-            ({b"input": [b"1"], b"output": [b"1"]}, b"stdin=true&stdout=true"),
-            ({b"stdout": [b"true"], b"stderr": [b"true"]}, b"stdout=true&stderr=true"),
-            ({b"stdout": [b"t"], b"stderr": [b"1"], b"tty": [b"1"]}, b"stdout=true&tty=true"),
-        ):
-            self.assertEqual(passed_query(query), passed)
-            self.assertEqual(asked_channels(parse_qs(passed)), asked_channels(query))
-
-    def test_nothing(self) -> None:
-        """A request that asks for nothing does not say."""
-        for query in ({}, {b"tty": [b"true"]}, {b"stdin": [b"false"]}, {b"stdin": [b"0"]}):
-            self.assertIsNone(asked_channels(query))
 
 
 class ServerTestCase(SynchronousTestCase):
@@ -226,7 +190,7 @@ class TalkTests(ServerTestCase):
         self.assertEqual(happened(self.server, frames.rst_stream(5, 5)), [])
         self.server.send(STDOUT, b"hello")
         self.assertEqual(self.sent(), [])
-        self.server.finish(Ending(COMPLETED))
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(
             self.sent(),
             [Data(1, SUCCESS, True), RstStream(3, 5), Data(7, b"", True), RstStream(9, 5)],
@@ -276,7 +240,7 @@ class EndTests(ServerTestCase):
         """Output, the status, an end to each stream; the last word comes later."""
         self.open("error", "stdin", "stdout", "resize")
         self.server.send(STDOUT, b"bye")
-        self.server.finish(Ending(COMPLETED))
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(
             self.sent(),
             [
@@ -302,7 +266,7 @@ class EndTests(ServerTestCase):
             for ending in (Ending(COMPLETED), code, lost):
                 self.start(protocol=protocol)
                 self.open("error", "stdout")
-                self.server.finish(ending)
+                self.server.finish(encode_ending(ending, self.server.protocol))
                 status, *ends = self.sent()
                 assert isinstance(status, Data)
                 self.assertEqual((status.stream_id, status.fin), (1, True))
@@ -323,13 +287,13 @@ class EndTests(ServerTestCase):
         self.start(protocol=V1)
         self.open("stdin", "stdout")
         self.server.settle()
-        self.server.finish(Ending(LINE_LOST, "gone"))
+        self.server.finish(encode_ending(Ending(LINE_LOST, "gone"), self.server.protocol))
         self.assertEqual(self.sent(), [RstStream(1, 5), Data(3, b"", True)])
 
     def test_late_streams(self) -> None:
         """A stream that comes after the end is answered, and gets its end at once."""
         self.open("error")
-        self.server.finish(Ending(COMPLETED))
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(self.sent(), [Data(1, SUCCESS, True)])
         for name, end in (
             ("stdin", RstStream(3, 5)),
@@ -343,7 +307,7 @@ class EndTests(ServerTestCase):
 
     def test_ended_before_the_error_stream(self) -> None:
         """Even the status waits for its stream."""
-        self.server.finish(Ending(COMPLETED))
+        self.server.finish(encode_ending(Ending(COMPLETED), self.server.protocol))
         self.assertEqual(self.sent(), [])
         happened(self.server, self.client.syn_stream(1, [(b"streamtype", b"error")]))
         self.assertEqual(self.sent(), [SynReply(1), Data(1, SUCCESS, True)])
@@ -382,8 +346,8 @@ def by_channel(found: list[Any]) -> Any:
 class ClientTests(SynchronousTestCase):
     """Tests for :class:`ClientStreams`."""
 
-    def start(self, protocol: str = V4) -> None:
-        self.client = ClientStreams(protocol)
+    def start(self, protocol: str = V4, **more: Any) -> None:
+        self.client = ClientStreams(protocol, **more)
         self.server, self.reader = FrameWriter(), FrameReader()
         self.client.start()
 
@@ -403,6 +367,33 @@ class ClientTests(SynchronousTestCase):
     def up(self) -> None:
         self.assertEqual(self.reply(1, 3, 5, 7), [Ready()])
         self.sent()
+
+    def test_chosen(self) -> None:
+        """Those that were asked for are opened, in the same order, and sizes where there are any."""
+        for protocol, channels, types in (
+            (V4, {STDERR, STDOUT, ERROR}, [b"error", b"stdout", b"stderr"]),
+            (V4, {RESIZE, STDIN, ERROR}, [b"error", b"stdin", b"resize"]),
+            (V2, {RESIZE, STDIN, ERROR}, [b"error", b"stdin"]),
+        ):
+            self.start(protocol, channels=frozenset(channels))
+            opened = []
+            for number in range(len(types)):
+                (stream,) = self.sent()
+                assert isinstance(stream, SynStream)
+                opened.append(stream.headers[0][1])
+                told = self.reply(2 * number + 1)
+            self.assertEqual((opened, told), (types, [Ready()]))
+            self.assertEqual(self.sent(), [])
+
+    def test_errors_apart(self) -> None:
+        """With errors apart from output, it is over when both have ended."""
+        self.start(channels=frozenset({ERROR, STDOUT, STDERR}))
+        self.reply(1, 3, 5)
+        data = b"".join(frames.data(5, b"oh", True)) + b"".join(frames.data(3, b"", True))
+        told = happened(self.client, data)
+        self.assertEqual(told, [StreamData(STDERR, b"oh"), *map(StreamClosed, (STDERR, STDOUT))])
+        told = happened(self.client, b"".join(frames.data(1, SUCCESS, True)))
+        self.assertEqual(told, [StreamData(ERROR, SUCCESS), StreamClosed(ERROR), PeerDone()])
 
     def test_one_at_a_time(self) -> None:
         """Streams are opened in kubectl's order, each when the one before was answered."""
@@ -454,6 +445,14 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(happened(self.client, frames.rst_stream(7, 3)), [Ready()])
         self.client.send(RESIZE, b"{}")
         self.assertEqual(self.sent(), [])
+
+    def test_ended_before_the_last_stream(self) -> None:
+        """A server that is done already resets what it accepted: that is no refusal."""
+        self.reply(1, 3)
+        ended = frames.rst_stream(3, 5) + data(1, SUCCESS, True)
+        self.assertEqual(happened(self.client, ended), [])
+        self.assertEqual(self.reply(5), [])
+        self.assertEqual(happened(self.client, data(5, b"", True))[0], Ready())
 
     def test_refused(self) -> None:
         """Without the others there is no session."""
@@ -556,7 +555,7 @@ class WholeTests(SynchronousTestCase):
                 server.send(STDOUT, text)
         client.end(STDIN)
         pump()
-        server.finish(Ending(COMPLETED))
+        server.finish(encode_ending(Ending(COMPLETED), protocol))
         pump()
         client.leave()
         pump()

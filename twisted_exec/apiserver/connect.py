@@ -41,6 +41,7 @@ from twisted_exec.streaming.routes import split_path
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.wire.remotecommand_streams import TERMINAL
 
 _LARGEST_PORT = 65535
 _MOST_ADDRESSES = 16
@@ -159,6 +160,7 @@ class MachineLocator:
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
             path=self._dialect.poollet_path(target.namespace, target.name).encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
+            streams=TERMINAL,
         )
 
     def _endpoint(self, host: str, port: int, pool: str) -> IStreamClientEndpoint | None:

@@ -47,6 +47,7 @@ from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.streaming.sessions import forwarded_session_id
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_server import refuse_other_sites
+from twisted_exec.wire.remotecommand_streams import TERMINAL
 
 RUNTIME_SECONDS = 4.0
 """
@@ -241,13 +242,18 @@ class ExecLocator:
         request.subject = subject = replace(subject, uid=machine["metadata"]["uid"])
         self._check(machine)
         require_upgrade(request)
+        location = await self._to(subject)
+        self._askings[subject.session] = asking
+        return location
+
+    async def _to(self, subject: Subject) -> Location:
+        """Where the runtime says that its console is, this time."""
         try:
             target = await self._in_time(Deferred.fromCoroutine(self._target(subject)))
         except APIError:
             await self._check_again(subject)  # which may be why
             raise
         await self._check_again(subject)
-        self._askings[subject.session] = asking
         return Location(
             subject=subject,
             endpoints=[(target.label, target.endpoint)],
@@ -257,6 +263,9 @@ class ExecLocator:
                 (USER_HEADER, quote(subject.user, safe="").encode("ascii")),
                 (UID_HEADER, quote(subject.uid, safe="").encode("ascii")),
             ],
+            streams=TERMINAL,
+            # Runtimes of other makes spend a URL's token on a request that they refuse.
+            again=lambda: Deferred.fromCoroutine(self._to(subject)),
         )
 
     def _subject(self, request: Request, asking: Asking) -> Subject:

@@ -19,7 +19,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.channel import Channel
 
 
@@ -92,8 +91,12 @@ class Carrier(Typing):
 class ServerCarrier(Carrier, Typing):
     """A carrier at the machine's end."""
 
-    def send_status(self, ending: Ending) -> None:
-        """Say how it ended, behind all output."""
+    def send_status(self, document: bytes) -> None:
+        """
+        Say how it ended, behind all output.
+
+        :param document: in the words of :attr:`protocol`; empty where they have none.
+        """
 
 
 class ClientCarrier(Carrier, Typing):

@@ -20,7 +20,6 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.streaming.carrier import CarrierUser
-from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.websocket import NORMAL, MessageSocket
 from twisted_exec.wire.channel import (
     V5,
@@ -33,7 +32,7 @@ from twisted_exec.wire.channel import (
     messages,
 )
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import encode_ending, has_status
+from twisted_exec.wire.remotecommand import has_status
 
 
 class MessageCarrier:
@@ -146,8 +145,8 @@ class ServerMessages(MessageCarrier):
                 hold.cancel()
             self._flow(super().blocked)
 
-    def send_status(self, ending: Ending) -> None:
-        self.send(Channel.ERROR, encode_ending(ending, self.protocol))
+    def send_status(self, document: bytes) -> None:
+        self.send(Channel.ERROR, document)
 
     def opened(self) -> None:
         self.socket.send(encode(Channel.STDOUT, b"", self.protocol), self._text)

@@ -4,7 +4,7 @@ Doors of the streaming room: what carries a console, and what it carries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred
@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 from zope.interface import Attribute, Interface
 
+from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
     INTERNAL,
@@ -71,6 +72,10 @@ class Location:
     :param host: its ``Host`` header.
     :param headers: set on the backend's request after the inbound credential,
         identity and hop-by-hop headers have been stripped.
+    :param streams: those that the backend waits for where streams are opened, whatever
+        the request says; ``None`` for those that it asks for.
+    :param again: where the same session goes when it must ask once more, for a backend
+        whose path is good for one request; ``None`` where it may be asked twice.
     """
 
     subject: Subject
@@ -78,6 +83,8 @@ class Location:
     path: bytes
     host: bytes
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
+    streams: Collection[Channel] | None = None
+    again: Callable[[], Deferred[Location]] | None = None
 
 
 class IStreamLocator(Interface):
@@ -138,6 +145,10 @@ class IAttachmentTransport(Interface):
 
     session = Attribute("The session's id (str).")
     user = Attribute("Whose attachment it is (str).")
+    asked = Attribute(
+        "What the user asked for (:class:`~twisted_exec.wire.asked.Asked`).  Input and sizes of"
+        " one who only looks on do not reach the attachment."
+    )
 
     def write(data: bytes) -> None:
         """Send output, in messages or frames of at most 32 KiB each."""

@@ -26,6 +26,7 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand_streams import SPDY_PROTOCOLS
 from twisted_exec.wire.upgrade import (
     SPDY,
+    Headers,
     accept_key,
     check_websocket,
     negotiate,
@@ -139,6 +140,17 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
     if answer.code == BadRequest.code:
         return answer.status() is None
     return answer.code == Forbidden.code and not answer.body
+
+
+def is_answer(answered: Headers, offered: Headers) -> bool:
+    """
+    Whether a 101 names a subprotocol that the request offered, if it offered any.
+
+    Servers that know none of them may accept without one; clients hang up on that.
+    """
+    wanted = tokens(values(offered, b"sec-websocket-protocol"))
+    chosen = tokens(values(answered, b"sec-websocket-protocol"))
+    return not wanted or (len(chosen) == 1 and chosen[0] in wanted)
 
 
 def _ask_for_spdy() -> Attempt:

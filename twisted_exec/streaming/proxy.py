@@ -36,9 +36,11 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
+from twisted_exec.streaming.negotiation import Attempt, is_answer, of_the_protocol
 from twisted_exec.streaming.sessions import Session, Sessions, ending_query, parse_ending
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
+from twisted_exec.streaming.translate import Translation, translate
 from twisted_exec.streaming.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -47,7 +49,7 @@ from twisted_exec.streaming.upgrade_client import (
     connect,
 )
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.wire.remotecommand_streams import passed_query
+from twisted_exec.wire.asked import Asked
 from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, switching_protocols
 
 CLIENT_LEFT = 499
@@ -138,6 +140,14 @@ class Proxy:
             raise NotFound("sessions", wanted, group="")
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
+    def translating(self, session: Session) -> None:
+        """A session that is read here."""
+        self._log.debug(
+            "{hop} translates session {session}: the next hop does not speak its protocol",
+            hop=self.hop,
+            session=session.subject.session,
+        )
+
     def cutting(self, session: Session, failure: Failure) -> None:
         """The next hop will not end a session; it is cut here."""
         self._log.info(
@@ -170,16 +180,39 @@ class _Passage:
         self._request.subject = self._location.subject
         self._session = sessions.open(self._location.subject)
         try:
-            upgrade = require_upgrade(self._request)
-            self._join(await self._reach(upgrade), upgrade)
+            await self._carry(require_upgrade(self._request))
         except BaseException as problem:
             code, reason = _told(problem)
             self._session.over(reason, code=code)
             raise
 
-    async def _reach(self, upgrade: bytes) -> Upgraded:
-        label, connection = await self._connect()
+    @property
+    def _session_id(self) -> str:
+        return self._location.subject.session
+
+    async def _carry(self, upgrade: bytes) -> None:
+        """Unread, if the next hop speaks what the client does."""
         head = self._head(upgrade)
+        try:
+            upgraded = await self._reach(head)
+        except UpgradeRefused as refused:
+            if not (of_the_protocol(refused) and await self._translate()):
+                raise refused.as_api_error() from None
+            return
+        if is_answer(upgraded.headers, head.headers):
+            self._join(upgraded, upgrade)
+            return
+        upgraded.abort()
+        if not await self._translate():
+            raise BadGateway("the next hop answered with a protocol that was not offered")
+
+    async def _reach(self, head: UpgradeRequest) -> Upgraded:
+        """
+        Ask the next hop.
+
+        :raises UpgradeRefused: it said no; not that it does not know us.
+        """
+        label, connection = await self._connect()
         try:
             return await ask(
                 connection,
@@ -191,7 +224,7 @@ class _Passage:
             if refused.code == Unauthorized.code:
                 # Whoever asks us is known by now; it is we who are not.
                 raise BadGateway(f"{label} does not accept this server's credentials") from None
-            raise refused.as_api_error() from None
+            raise
         except APIError as error:
             raise APIError(
                 f"{label}: {error.message}", code=error.code, reason=error.reason
@@ -219,7 +252,7 @@ class _Passage:
         ours = [
             (b"Connection", b"Upgrade"),
             (b"Upgrade", upgrade),
-            (b"Audit-Id", location.subject.session.encode("ascii")),
+            (b"Audit-Id", self._session_id.encode("ascii")),
             *location.headers,
         ]
         if request.method == b"POST":
@@ -230,11 +263,45 @@ class _Passage:
             for pair in passed_on(header_pairs(request.requestHeaders))
             if pair[0].lower() not in names
         ]
-        path = _joined(location.path, passed_query(request.args))
+        path = _joined(location.path, Asked.of(request.args).query())
         return UpgradeRequest(request.method, path, location.host, theirs + ours)
 
+    async def _translate(self) -> bool:
+        """Read and write both legs, if the next hop can be asked in another way."""
+        proxy = self._proxy
+        joint = Translation(
+            proxy.clock, lambda reason: self._over(reason, joint), session=self._session_id
+        )
+        try:
+            possible = await translate(
+                self._request,
+                self._reach_again,
+                joint,
+                open_seconds=proxy.answer_seconds,
+                streams=self._location.streams,
+            )
+        except UpgradeRefused as refused:
+            raise refused.as_api_error() from None
+        except ConnectionDone:
+            raise CancelledError from None
+        if possible:
+            del self._request
+            proxy.translating(self._session)
+            self._session.carry(joint.end, joint.cut)
+        return possible
+
+    async def _reach_again(self, attempt: Attempt) -> Upgraded:
+        """Ask in our own name, where the path may be good for one request."""
+        if self._location.again is not None:
+            self._location = await self._location.again()
+        location = self._location
+        path = _joined(location.path, Asked.of(self._request.args).query())
+        audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
+        head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])
+        return await self._reach(attempt.head(head))
+
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
-        audit_id = (b"Audit-Id", self._location.subject.session.encode("ascii"))
+        audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
         try:
             take_over(self._request, self._splice.user, response)
@@ -251,10 +318,13 @@ class _Passage:
             self._late.cancel()
         if self._asking is not None:
             self._asking.cancel()  # it has ended, by that or by itself
+        self._over(reason, self._splice)
+
+    def _over(self, reason: str, joint: Splice | Translation) -> None:
         self._session.over(
             reason,
-            bytes_to_machine=self._splice.bytes_to_machine,
-            bytes_to_user=self._splice.bytes_to_user,
+            bytes_to_machine=joint.bytes_to_machine,
+            bytes_to_user=joint.bytes_to_user,
         )
 
     def _end(self, ending: Ending) -> None:

@@ -16,60 +16,28 @@ takes input again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.streaming.carrier import ServerCarrier
-from twisted_exec.streaming.channels import ServerMessages
+from twisted_exec.streaming.carriers import DEFAULT_LIMITS, Limits, accept
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
     Ending,
     IAttachment,
     IAttachmentTransport,
 )
-from twisted_exec.streaming.negotiation import STREAM_PROTOCOL, choose_protocol
+from twisted_exec.streaming.negotiation import choose_protocol
 from twisted_exec.streaming.sessions import Session
 from twisted_exec.streaming.site import Request
-from twisted_exec.streaming.spdy import ServerSPDY
-from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.streaming.websocket import ServerSocket, server_factory, start
+from twisted_exec.wire.asked import Asked
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.remotecommand import SizeDecoder
-from twisted_exec.wire.remotecommand_streams import asked_channels
-from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
+from twisted_exec.wire.remotecommand import SizeDecoder, encode_ending
 
-
-@dataclass(frozen=True)
-class Limits:
-    """
-    Bounds of one session.
-
-    :param message_bytes: the largest WebSocket message from the client, 64 KiB or
-        more; larger ones end the session with Close 1009.
-    :param input_bytes: kept while the attachment takes no input; beyond it the
-        client is not read any more.
-    :param hold_seconds: how long output is held back for a client that loses what
-        comes too early (kubectl).
-    :param open_seconds: how long a SPDY client may take to open its streams.
-    :param close_seconds: how long the client may take to leave, counted
-        from the last progress of the output.
-    :param ping_seconds: between pings to the client, which keep the
-        connections through load balancers alive.  No pong is demanded: a user
-        whose terminal is stopped must not lose the session.
-    """
-
-    message_bytes: int = 1 << 20
-    input_bytes: int = 256 << 10
-    hold_seconds: float = 0.1
-    open_seconds: float = 30
-    close_seconds: float = 15
-    ping_seconds: float = 30
-
-
-DEFAULT_LIMITS = Limits()
+READ_ONLY = b"\r\n[twisted-exec: you are looking on; what you type is not sent]\r\n"
+"""What a user reads who asked to look on, and types."""
 
 
 def serve(
@@ -100,48 +68,16 @@ def serve(
     """
     protocol = choose_protocol(request)
     server = ConsoleServer(
-        attachment, session=session, user=user, clock=clock, limits=limits, record=record
-    )
-    take = _take_over_spdy if is_upgrade(request) == SPDY else _take_over_websocket
-    take(request, server, protocol, clock, limits)
-    return server
-
-
-def _take_over_websocket(
-    request: Request, server: ConsoleServer, protocol: str, clock: IReactorTime, limits: Limits
-) -> None:
-    (key,) = values(header_pairs(request.requestHeaders), b"sec-websocket-key")
-    socket = ServerSocket(key.decode("ascii"), protocol, {"Audit-Id": server.session})
-    hold_seconds = limits.hold_seconds if _may_be_deaf(request) else 0.0
-    carrier = ServerMessages(socket, protocol, server, clock, hold_seconds)
-    server.use(carrier)
-    factory = server_factory(clock, limits.message_bytes)
-    take_over(request, start(socket, factory, carrier, clock, limits.close_seconds))
-
-
-def _may_be_deaf(request: Request) -> bool:
-    """Whether a client is one that loses what comes too early; see ``streaming.channels``."""
-    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
-    return b" kubernetes/" in agent  # as client-go names itself, whatever the program
-
-
-def _take_over_spdy(
-    request: Request, server: ConsoleServer, protocol: str, clock: IReactorTime, limits: Limits
-) -> None:
-    carrier = ServerSPDY(
-        protocol,
-        asked_channels(request.args),
-        user=server,
+        attachment,
+        session=session,
+        user=user,
+        asked=Asked.of(request.args),
         clock=clock,
-        open_seconds=limits.open_seconds,
-        linger_seconds=limits.close_seconds,
+        limits=limits,
+        record=record,
     )
-    server.use(carrier)
-    headers = [
-        (STREAM_PROTOCOL, protocol.encode("ascii")),
-        (b"Audit-Id", server.session.encode("ascii")),
-    ]
-    take_over(request, carrier, switching_protocols(SPDY, headers))
+    accept(request, protocol, server, session=session, clock=clock, limits=limits)
+    return server
 
 
 @implementer(IAttachmentTransport)
@@ -159,11 +95,12 @@ class ConsoleServer:
         *,
         session: str,
         user: str,
+        asked: Asked,
         clock: IReactorTime,
         limits: Limits,
         record: Session | None,
     ) -> None:
-        self.session, self.user = session, user
+        self.session, self.user, self.asked = session, user, asked
         self.bytes_to_machine = self.bytes_to_user = 0
         self._attachment, self._clock, self._limits = attachment, clock, limits
         self._record = record
@@ -173,6 +110,7 @@ class ConsoleServer:
         self._queued = 0
         self._input_paused = False
         self._input_over = False
+        self._refused = False  # a user who looks on was told so
         self._ending = False  # the status is sent, or never will be
         self._detached = False
         self._why = ""
@@ -239,8 +177,11 @@ class ConsoleServer:
         if self._ending:
             return
         if channel is Channel.STDIN and not self._input_over:
-            self._take(data)
-        elif channel is Channel.RESIZE:
+            if self.asked.takes_input:
+                self._take(data)
+            else:
+                self._refuse()
+        elif channel is Channel.RESIZE and not self.asked.read_only:
             for size in self._sizes.feed(data):
                 self._attachment.window_changed(size)
 
@@ -270,6 +211,16 @@ class ConsoleServer:
         self._detach(reason)
 
     # Input
+
+    def _refuse(self) -> None:
+        """
+        Nothing of it is for the machine.
+
+        Whoever did not ask for input and sends some gets no word, as in Kubernetes.
+        """
+        if self.asked.read_only and not self._refused:
+            self._refused = True
+            self.write(READ_ONLY)
 
     def _take(self, data: bytes | None) -> None:
         self._input.append(data)
@@ -309,7 +260,7 @@ class ConsoleServer:
     def _finish(self, ending: Ending) -> None:
         """Say how it ended; to close is the caller's."""
         self._ending, self._why = True, ending.reason
-        self._carrier.send_status(ending)
+        self._carrier.send_status(encode_ending(ending, self.protocol))
         self._input.clear()
         self._queued = 0
         # Whatever the client still sends is thrown away, but that it leaves must be seen.

@@ -28,7 +28,7 @@ from twisted.internet.interfaces import (
 
 from twisted_exec.api.status import BadGateway
 from twisted_exec.streaming.carrier import ClientCarrier
-from twisted_exec.streaming.channels import ClientMessages
+from twisted_exec.streaming.carriers import over
 from twisted_exec.streaming.interfaces import INTERNAL, Ending, TerminalSize
 from twisted_exec.streaming.negotiation import (
     OVER_SPDY,
@@ -36,14 +36,12 @@ from twisted_exec.streaming.negotiation import (
     OtherProtocol,
     of_the_protocol,
 )
-from twisted_exec.streaming.spdy import ClientSPDY
 from twisted_exec.streaming.upgrade_client import (
     Upgraded,
     UpgradeRefused,
     UpgradeRequest,
     upgrade,
 )
-from twisted_exec.streaming.websocket import ClientSocket, client_factory, start
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand import STATUS_LIMIT_BYTES, decode_ending, encode_size
@@ -55,9 +53,6 @@ ATTEMPTS = (V5, V4, OVER_SPDY)
 PING_SECONDS = 5
 PONG_SECONDS = 61
 """As kubectl: a ping every 5 s, and a server that has not answered for 61 s is dead."""
-
-MESSAGE_BYTES = 32 << 20
-"""The largest message from a server; ours sends 32 KiB, Go servers at most this."""
 
 LOST = "connection lost before the session's status"
 
@@ -145,10 +140,7 @@ def _start(
 ) -> Deferred[ConsoleClient]:
     session = b"".join(values(upgraded.headers, b"audit-id")[-1:])
     client = ConsoleClient(user, session.decode("ascii", "replace"), clock)
-    if attempt == OVER_SPDY:
-        upgraded.hand_over(client.over_spdy(protocol, timeout_seconds))
-    else:
-        upgraded.hand_over(client.over_websocket(protocol))
+    upgraded.hand_over(client.over(attempt, protocol, timeout_seconds))
     return client.opening
 
 
@@ -181,25 +173,18 @@ class ConsoleClient:
         self._unanswered_since: float | None = None
         self._timer: IDelayedCall | None = None
 
-    def over_websocket(self, protocol: str) -> IProtocol:
-        """What is to be given the connection, when it is a WebSocket's."""
-        socket = ClientSocket()
-        carrier = self.carrier = ClientMessages(socket, protocol, self)
-        socket.on_flow(self._flow)
-        factory = client_factory(self._clock, MESSAGE_BYTES)
-        return start(socket, factory, carrier, self._clock, LEAVE_SECONDS)
-
-    def over_spdy(self, protocol: str, open_seconds: float) -> IProtocol:
-        """What is to be given the connection, when it is SPDY's."""
-        carrier = self.carrier = ClientSPDY(
+    def over(self, way: str, protocol: str, open_seconds: float) -> IProtocol:
+        """What is to be given the connection; see :func:`~twisted_exec.streaming.carriers.over`."""
+        self.carrier, holder = over(
+            way,
             protocol,
-            user=self,
+            self,
             clock=self._clock,
             open_seconds=open_seconds,
             linger_seconds=LEAVE_SECONDS,
         )
-        carrier.on_flow(self._flow)
-        return carrier
+        self.carrier.on_flow(self._flow)
+        return holder
 
     @property
     def transport(self) -> Any:

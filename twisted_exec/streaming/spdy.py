@@ -11,6 +11,7 @@ that makes us answer and does not read is hung up on.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -18,10 +19,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from twisted_exec.streaming.carrier import CarrierUser, PacedConnection
-from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.wire.channel import Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand_streams import (
+    TERMINAL,
     ClientStreams,
     ConsoleEvent,
     PeerDone,
@@ -192,8 +193,8 @@ class ServerSPDY(_SPDYCarrier):
         super().__init__(**more)
         self.streams = ServerStreams(protocol, expected)
 
-    def send_status(self, ending: Ending) -> None:
-        self.streams.finish(ending)
+    def send_status(self, document: bytes) -> None:
+        self.streams.finish(document)
         self._flush()
 
     def close(self) -> None:
@@ -205,14 +206,17 @@ class ClientSPDY(_SPDYCarrier):
     The user's end.
 
     :param protocol: the one that the server chose.
+    :param channels: those to open.
     """
 
     streams: ClientStreams
     can_half_close = True
 
-    def __init__(self, protocol: str, **more: Any) -> None:
+    def __init__(
+        self, protocol: str, channels: Collection[Channel] = TERMINAL, **more: Any
+    ) -> None:
         super().__init__(**more)
-        self.streams = ClientStreams(protocol)
+        self.streams = ClientStreams(protocol, channels)
 
     def end(self, channel: Channel) -> None:
         self.streams.end(channel)

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from twisted_exec.wire.channel import V1, V4, Channel, StreamClosed, StreamData
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import Ending, encode_ending, has_status
+from twisted_exec.wire.remotecommand import has_status
 from twisted_exec.wire.spdy import (
     Connection,
     DataReceived,
@@ -58,6 +58,11 @@ _PIECE_COST = 256
 _STREAM_TYPE = b"streamtype"
 _CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
 _ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
+_ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
+_ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
+
+TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
+"""What a console with a terminal has."""
 
 
 @dataclass(frozen=True)
@@ -71,49 +76,6 @@ class PeerDone:
 
 
 ConsoleEvent = Ready | StreamData | StreamClosed | PingReceived | PongReceived | PeerDone
-
-
-def asked_channels(query: Mapping[bytes, list[bytes]]) -> frozenset[Channel] | None:
-    """
-    The streams that a request says its client will open.
-
-    :param query: with the words of an API server (``stdin=true``) or those of a
-        kubelet (``input=1``).
-    :return: ``None`` when it does not say; never with ``RESIZE``, which a client may
-        leave out.
-    """
-    words = {
-        Channel.STDIN: (b"stdin", b"input"),
-        Channel.STDOUT: (b"stdout", b"output"),
-        Channel.STDERR: (b"stderr", b"error"),
-    }
-    asked = {
-        channel for channel, names in words.items() if any(_true(query, name) for name in names)
-    }
-    if _true(query, b"tty"):
-        asked.discard(Channel.STDERR)
-    return frozenset(asked | {Channel.ERROR}) if asked else None
-
-
-def passed_query(query: Mapping[bytes, list[bytes]]) -> bytes:
-    """
-    What a proxy tells the next hop of what its client asked for; may be empty.
-
-    Only what is known, and in one form: a client's query is no way around a proxy.
-    """
-    asked = asked_channels(query) or frozenset()
-    words = [
-        channel.name.lower().encode()
-        for channel in (Channel.STDIN, Channel.STDOUT, Channel.STDERR)
-        if channel in asked
-    ]
-    if asked and _true(query, b"tty"):
-        words.append(b"tty")
-    return b"&".join(word + b"=true" for word in words)
-
-
-def _true(query: Mapping[bytes, list[bytes]], name: bytes) -> bool:
-    return query.get(name, [b""])[0].lower() in (b"1", b"true", b"t")
 
 
 class _Streams(ABC):
@@ -226,7 +188,7 @@ class ServerStreams(_Streams):
     The machine's end.
 
     :param protocol: one of :data:`SPDY_PROTOCOLS`.
-    :param expected: what :func:`asked_channels` said.
+    :param expected: the channels that the request says will come, if it does.
     """
 
     def __init__(self, protocol: str, expected: frozenset[Channel] | None = None) -> None:
@@ -247,9 +209,13 @@ class ServerStreams(_Streams):
             self._begin()
         return self.ready
 
-    def finish(self, ending: Ending) -> None:
-        """Say how it ended, to streams that are opened later as well; the client leaves next."""
-        self._status = encode_ending(ending, self.protocol)
+    def finish(self, document: bytes) -> None:
+        """
+        Say how it ended, to streams that are opened later as well; the client leaves next.
+
+        :param document: as :func:`~twisted_exec.wire.remotecommand.encode_ending` makes it.
+        """
+        self._status = document
         for channel in list(self._ids):
             self._finish(channel)
 
@@ -302,20 +268,29 @@ class ServerStreams(_Streams):
 
 class ClientStreams(_Streams):
     """
-    The user's end: input, output and sizes, as a terminal has them.
+    The user's end.
 
     :param protocol: the one that the server chose, of :data:`SPDY_PROTOCOLS`.
+    :param channels: those to open, in Kubernetes' order whatever theirs is.  Servers
+        wait for what the request asked for, and some for a terminal's whatever it did.
+        ``RESIZE`` is left out where the version has no sizes.
     """
 
-    def __init__(self, protocol: str) -> None:
+    def __init__(self, protocol: str, channels: Collection[Channel] = TERMINAL) -> None:
         super().__init__(protocol, client=True)
-        sizes = [Channel.RESIZE] if protocol in (V3, V4) else []
-        self._wanted = deque([Channel.ERROR, Channel.STDIN, Channel.STDOUT, *sizes])
-        self._open = {Channel.ERROR, Channel.STDOUT}
+        has_sizes = protocol in (V3, V4)
+        self._wanted = deque(
+            channel
+            for channel in _ORDER
+            if channel in {Channel.ERROR, *channels}
+            and (has_sizes or channel is not Channel.RESIZE)
+        )
+        self._awaited: Channel | None = None  # it has not been answered yet
+        self._open = set(self._wanted) & _ENDED
 
     def start(self) -> None:
         """Open the first stream."""
-        channel = self._wanted.popleft()
+        self._awaited = channel = self._wanted.popleft()
         stream_id = self._connection.open([(_STREAM_TYPE, channel.name.lower().encode())])
         self._ids[channel], self._channels[stream_id] = stream_id, channel
 
@@ -341,13 +316,14 @@ class ClientStreams(_Streams):
             super()._take(event)
 
     def _next(self) -> None:
+        self._awaited = None
         if self._wanted:
             self.start()
         else:
             self._begin()
 
     def _closed(self, channel: Channel, reset: bool) -> None:
-        if not self.ready and reset:
+        if channel is self._awaited and reset:
             self._refused(channel)
             return
         # Older kubelets reset all streams when they are done.  Where success has a
