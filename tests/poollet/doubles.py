@@ -5,6 +5,7 @@ A runtime in memory, and the objects that the poollet's tests are about.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -14,6 +15,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, NotFound, NotImplementedByBackend
 from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.plan import Terms
 
@@ -48,6 +50,7 @@ class MemoryRuntime:
         self.machines: dict[str, pb.Machine] = {}
         self.calls: list[str] = []
         self.listings = 0
+        self.events: list[event_pb2.Event] = []
         self.problem: APIError | None = None
         self.refusals: dict[str, APIError] = {}
         self.starts_pending = False
@@ -98,6 +101,28 @@ class MemoryRuntime:
         if machine_id not in self.machines:
             raise NotFound("machines", machine_id, "", f"machine {machine_id} not found")
         return self.machines[machine_id]
+
+    def happen(
+        self, labels: Mapping[str, str], type: str, reason: str, message: str, at: int
+    ) -> None:
+        """Something happened to a machine with these labels; ``at`` in the runtime's own unit."""
+        made = event_pb2.Event(
+            spec=event_pb2.EventSpec(type=type, reason=reason, message=message, event_time=at)
+        )
+        made.spec.involved_object_meta.labels.update(labels)
+        self.events.append(made)
+
+    def list_events(self, request: Any) -> Deferred[Any]:
+        return self._do(
+            "list_events",
+            lambda: pb.ListEventsResponse(
+                events=[
+                    event
+                    for event in self.events
+                    if event.spec.event_time >= request.filter.events_from_time
+                ]
+            ),
+        )
 
     def version(self, request: Any) -> Deferred[Any]:
         return self._do(
@@ -194,6 +219,5 @@ class MemoryRuntime:
     def _unsupported(self, request: Any) -> Deferred[Any]:
         return fail(NotImplementedByBackend("not supported"))
 
-    list_events = _unsupported
     attach_volume = detach_volume = update_volume = _unsupported
     attach_network_interface = detach_network_interface = _unsupported

@@ -25,6 +25,7 @@ class LoopTests(SynchronousTestCase):
         self.cluster = MemoryCluster()
         self.client = self.cluster.client()
         self.runtime = MemoryRuntime()
+        self.reports: list[tuple[str, ...]] = []
         self.reflector, self.loop = self.make()
 
     def make(self) -> tuple[Reflector, Loop]:
@@ -42,6 +43,7 @@ class LoopTests(SynchronousTestCase):
             machines=lambda: reflector,
             synced=lambda: reflector.synced,
             now=self.clock.seconds,
+            report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
         )
         return reflector, loop
 
@@ -331,3 +333,44 @@ class LoopTests(SynchronousTestCase):
         self.patch(self.runtime, "create_machine", real)
         self.turn(6)
         self.assertEqual(self.get()["status"]["state"], "Running")
+
+    def test_reports(self) -> None:
+        """Users are told what is done for their machine."""
+        self.start()
+        self.create()
+        (machine_id,) = self.runtime.machines
+        self.delete()
+        self.assertEqual(
+            self.reports,
+            [
+                ("vm", "Normal", "Created", f"created machine {machine_id}"),
+                ("vm", "Normal", "Deleting", f"deleting machine {machine_id}"),
+            ],
+        )
+
+    def test_reports_refusals(self) -> None:
+        """Each time that the runtime refuses; who listens counts them."""
+        self.runtime.refusals["create_machine"] = ServiceUnavailable("no room")
+        self.start()
+        self.create()
+        self.turn(5)
+        self.assertGreater(len(self.reports), 2)
+        self.assertEqual(set(self.reports), {("vm", "Warning", "CreateFailed", "no room")})
+        self.assertEqual(len(self.reports), self.runtime.calls.count("create_machine"))
+
+    def test_reports_unsupported(self) -> None:
+        """What cannot be done is told once."""
+        self.start()
+        self.create(ignitionRef={"name": "x"})
+        self.turn(30)
+        told = "spec.ignitionRef is not supported by this poollet"
+        self.assertEqual(self.reports, [("vm", "Warning", "Unsupported", told)])
+
+    def test_reports_away(self) -> None:
+        """That the runtime cannot be asked is told once."""
+        self.start()
+        self.runtime.problem = ServiceUnavailable("the machine runtime is away")
+        self.create()
+        self.turn(30)
+        told = ("vm", "Warning", "RuntimeUnreachable", "the machine runtime is away")
+        self.assertEqual(self.reports, [told])

@@ -4,6 +4,7 @@ A poollet and the real API server, joined by TLS: what their certificates and ro
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -126,6 +127,26 @@ class TogetherTests(PoolletCase):
         self.addCleanup(upgraded.abort)
         await until(lambda: viewer.data == b"hello")
         return viewer
+
+    async def test_events(self) -> None:
+        """What happened to a machine, by the poollet and by the runtime, can be read as Events."""
+        machine = await self.running()
+        uid = machine["metadata"]["uid"]
+        self.runtime.happen(
+            {IRONCORE.uid_label: uid}, "Warning", "Panicked", "the guest panicked", time.time_ns()
+        )
+        while True:
+            found = await self.admin.list(
+                kinds.EVENTS.resource, "lab", field_selector=f"involvedObject.uid={uid}"
+            )
+            told = {event["reason"]: event for event in found["items"]}
+            if {"Created", "Panicked"} <= set(told):
+                break
+            turn: Deferred[None] = Deferred()
+            reactor.callLater(0.05, turn.callback, None)
+            await turn
+        self.assertEqual(told["Panicked"]["message"], "the guest panicked")
+        self.assertEqual(told["Panicked"]["source"]["host"], "pool-a")
 
     async def test_lifecycle(self) -> None:
         """The poollet's role lets it register, run and delete; nothing is denied."""

@@ -47,6 +47,14 @@ RELIST_SECONDS = 5.0
 MAX_ROUNDS = 8
 MAX_WORKERS = 8
 
+_FAILURES: dict[type[Action], str] = {
+    Create: "CreateFailed",
+    Delete: "DeleteFailed",
+    SetPower: "PowerFailed",
+    SetAnnotations: "UpdateFailed",
+}
+"""What users are told when the runtime refuses."""
+
 
 @dataclass
 class _Work:
@@ -83,6 +91,8 @@ class Loop:
     relist_seconds: float = RELIST_SECONDS
     now: Callable[[], float] = time.time
     """The time of day, for conditions."""
+    report: Callable[[Object, str, str, str], object] = lambda *_: None
+    """Told what happens to a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
     terms: Terms | None = None
     """Known once the runtime told its name; nothing is done before."""
     problem: str = "the machine runtime was not asked yet"
@@ -254,7 +264,7 @@ class Loop:
         except _Gone:
             return None  # the API server's word that it is deleted is on its way
         except _Away as away:
-            self._tell(machine, work, away.problem)
+            self._tell(machine, work, away.problem, "RuntimeUnreachable")
             await self._tell_user(machine, away.problem)
             work.failed = True
             return work.backoff.pause()
@@ -274,7 +284,7 @@ class Loop:
         for _ in range(MAX_ROUNDS):
             observed = await self._observe(machine["metadata"]["uid"])
             planned = self._planned(machine, observed, work.trouble)
-            self._tell(machine, work, planned.problem)
+            self._tell(machine, work, planned.problem, planned.reason)
             if not planned.actions:
                 return planned.unsettled
             if planned.actions == before:
@@ -322,6 +332,7 @@ class Loop:
             await self._change_runtime(machine, action)
         except APIError as refused:
             work.trouble = refused.message
+            self.report(machine, "Warning", _FAILURES[type(action)], refused.message)
             raise
         return None
 
@@ -330,10 +341,13 @@ class Loop:
         match action:
             case Create(wanted):
                 self._log.info("creating the machine of {name}", name=_name(machine))
-                await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+                made = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+                machine_id = made.machine.metadata.id
+                self.report(machine, "Normal", "Created", f"created machine {machine_id}")
             case Delete(machine_id):
                 self._log.info("deleting the machine of {name}", name=_name(machine))
                 await self._delete(machine_id)
+                self.report(machine, "Normal", "Deleting", f"deleting machine {machine_id}")
             case SetPower(machine_id, power):
                 change = pb.UpdateMachinePowerRequest(machine_id=machine_id)
                 change.power = power  # type: ignore[assignment]
@@ -402,13 +416,19 @@ class Loop:
         except APIError as error:
             self._log.warn("cleaning up orphans: {why}", why=error.message)
 
-    def _tell(self, machine: Object, work: _Work, problem: str) -> None:
-        """Log a problem when it is new, and its end."""
+    def _tell(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
+        """
+        Log a problem when it is new, and its end.
+
+        :param reason: for users; empty when they are told already, or need not know.
+        """
         if problem == work.told:
             return
         work.told = problem
         if problem:
             self._log.warn("machine {name}: {why}", name=_name(machine), why=problem)
+            if reason:
+                self.report(machine, "Warning", reason, problem)
 
     def _ended(self, failure: Failure) -> None:
         if not failure.check(CancelledError):

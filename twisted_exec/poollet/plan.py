@@ -113,12 +113,14 @@ class Plan:
     """
     :param actions: to be done in order; then plan again.
     :param problem: what keeps the Machine from being as wanted, for the log; or empty.
+    :param reason: of the problem, in one word, when nobody but the plan has noticed it.
     :param unsettled: the runtime is about to change something: look again soon.
     """
 
     actions: tuple[Action, ...] = ()
     problem: str = ""
     unsettled: bool = False
+    reason: str = ""
 
 
 def plan(
@@ -193,15 +195,17 @@ def _ending(
 def _several(machine: Object, observed: Sequence[pb.Machine], now: str) -> Plan:
     ids = ", ".join(sorted(one.metadata.id for one in observed))
     problem = f"the runtime has {len(observed)} machines for it: {ids}; delete all but one there"
-    ready = ("False", "SeveralRuntimeMachines", problem)
-    return Plan(tuple(_status(machine, now, ready=ready)), problem)
+    reason = "SeveralRuntimeMachines"
+    told = _status(machine, now, ready=("False", reason, problem))
+    return Plan(tuple(told), problem, reason=reason)
 
 
 def _creating(machine: Object, terms: Terms, now: str, trouble: str) -> Plan:
     unsupported = _unsupported(machine["spec"])
     if unsupported:
-        ready = ("False", "Unsupported", unsupported)
-        return Plan(tuple(_status(machine, now, state="Pending", ready=ready)), unsupported)
+        reason = "Unsupported"
+        told = _status(machine, now, state="Pending", ready=("False", reason, unsupported))
+        return Plan(tuple(told), unsupported, reason=reason)
     reason = "CreateFailed" if trouble else "Creating"
     told = _status(machine, now, state="Pending", ready=("False", reason, trouble))
     return Plan((*told, Create(runtime_machine(machine, terms))), trouble, unsettled=True)

@@ -44,7 +44,9 @@ from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.loop import Loop
 from twisted_exec.poollet.plan import Terms
 from twisted_exec.poollet.pool import Address, Pool, default_addresses
+from twisted_exec.poollet.recorder import Recorder
 from twisted_exec.poollet.routes import PoolletRoutes
+from twisted_exec.poollet.runtime_events import RuntimeEvents
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions import Sessions
@@ -172,13 +174,33 @@ class Poollet(Service):
     def _make_work(self, now: Callable[[], float]) -> None:
         """What is done with the runtime."""
         settings = self.settings
+
+        def synced() -> bool:
+            return self.machines.synced and not self.machines.problem
+
+        self.recorder = Recorder(
+            self._client,
+            self._reactor,
+            resource=settings.dialect.workload,
+            host=settings.pool,
+            now=now,
+        )
         self.loop = Loop(
             self._client,
             self._runtime,
             self._reactor,
             machines=lambda: self.machines,
-            synced=lambda: self.machines.synced and not self.machines.problem,
+            synced=synced,
             now=now,
+            report=self.recorder.record,
+        )
+        self.runtime_events = RuntimeEvents(
+            self._runtime,
+            self._reactor,
+            settings.dialect,
+            machines=lambda: self.machines,
+            synced=synced,
+            recorder=self.recorder,
         )
         self.registration = Pool(
             self._client,
@@ -321,7 +343,9 @@ class Poollet(Service):
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        self.runtime_events.stop()
         await DeferredList([self.withdrawal.stop(), self.registration.stop(), self.loop.stop()])
+        await self.recorder.stop()
         retiring = Deferred.fromCoroutine(self.registration.retire())
         await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
         await DeferredList([copy.stop() for copy in self._copies])
@@ -347,6 +371,7 @@ class Poollet(Service):
 
     def _runtime_known(self, name: str) -> None:
         self.loop.start(Terms(self.settings.dialect, self.pool, name))
+        self.runtime_events.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = machine_ending(before, after)

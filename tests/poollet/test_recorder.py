@@ -1,0 +1,197 @@
+"""Tests for :mod:`twisted_exec.poollet.recorder`: a cluster in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.poollet.doubles import MACHINES, machine
+from twisted_exec.api import kinds
+from twisted_exec.api.status import Forbidden, ServiceUnavailable
+from twisted_exec.api.times import timestamp
+from twisted_exec.poollet import recorder
+from twisted_exec.poollet.recorder import BURST, MAX_SIMILAR, REFILL_SECONDS, Recorder
+from twisted_exec.testing.cluster import MemoryCluster
+
+EPOCH = 1_700_000_000.0
+
+
+class RecorderTests(SynchronousTestCase):
+    """Tests for :class:`Recorder`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(EPOCH)
+        self.cluster = MemoryCluster()
+        self.client = self.cluster.client()
+        self.recorder = self.make()
+        self.vm = self.create("vm")
+
+    def make(self) -> Recorder:
+        return Recorder(
+            self.client, self.clock, resource=MACHINES, host="pool-a", now=self.clock.seconds
+        )
+
+    def create(self, name: str) -> Any:
+        return self.successResultOf(self.client.create(MACHINES, machine(name), "lab"))
+
+    def events(self) -> list[Any]:
+        found = self.successResultOf(self.client.list(kinds.EVENTS.resource, "lab"))["items"]
+        return sorted(found, key=lambda event: str(event["metadata"]["uid"]))
+
+    def test_told(self) -> None:
+        """An Event says what, when and about whom, beside its object."""
+        self.recorder.record(self.vm, "Normal", "Started", "it\nruns")
+        (event,) = self.events()
+        self.assertEqual(
+            event["involvedObject"],
+            {
+                "apiVersion": "compute.ironcore.dev/v1alpha1",
+                "kind": "Machine",
+                "namespace": "lab",
+                "name": "vm",
+                "uid": self.vm["metadata"]["uid"],
+                "resourceVersion": self.vm["metadata"]["resourceVersion"],
+            },
+        )
+        told = {key: event[key] for key in ("type", "reason", "message", "count", "source")}
+        self.assertEqual(
+            told,
+            {
+                "type": "Normal",
+                "reason": "Started",
+                "message": "it runs",
+                "count": 1,
+                "source": {"component": "machinepoollet", "host": "pool-a"},
+            },
+        )
+        self.assertEqual(event["firstTimestamp"], timestamp(EPOCH))
+        self.assertTrue(event["metadata"]["name"].startswith("vm."))
+
+    def test_counted(self) -> None:
+        """The same again is counted, and only then written."""
+        for _ in range(3):
+            self.clock.advance(10)
+            self.recorder.record(self.vm, "Warning", "CreateFailed", "no room")
+        (event,) = self.events()
+        self.assertEqual(event["count"], 3)
+        self.assertEqual(event["firstTimestamp"], timestamp(EPOCH + 10))
+        self.assertEqual(event["lastTimestamp"], timestamp(EPOCH + 30))
+
+    def test_apart(self) -> None:
+        """Another reason, another message, another machine: another Event."""
+        other = self.create("other")
+        for about, reason, message in (
+            (self.vm, "A", "x"),
+            (self.vm, "B", "x"),
+            (self.vm, "A", "y"),
+            (other, "A", "x"),
+        ):
+            self.recorder.record(about, "Normal", reason, message)
+        self.assertEqual([event["count"] for event in self.events()], [1] * 4)
+
+    def test_similar(self) -> None:
+        """Ever new words become one Event with the newest of them."""
+        for number in range(MAX_SIMILAR + 5):
+            self.recorder.record(self.vm, "Warning", "CreateFailed", f"try {number}")
+        messages = {event["message"]: event["count"] for event in self.events()}
+        self.assertEqual(len(messages), MAX_SIMILAR + 1)
+        newest = f"(combined from similar events): try {MAX_SIMILAR + 4}"
+        self.assertEqual(messages[newest], 5)
+
+    def test_spam(self) -> None:
+        """One machine is heard so often at once, and then now and then; others are not kept waiting."""
+        for _ in range(3 * BURST):
+            self.recorder.record(self.vm, "Warning", "Failed", "again")
+        self.assertEqual(self.events()[0]["count"], BURST)
+        self.recorder.record(self.create("other"), "Normal", "Started", "it runs")
+        self.assertEqual(len(self.events()), 2)
+        self.clock.advance(2 * REFILL_SECONDS + 1)
+        for _ in range(5):
+            self.recorder.record(self.vm, "Warning", "Failed", "again")
+        self.assertEqual(max(event["count"] for event in self.events()), BURST + 2)
+
+    def test_bounded(self) -> None:
+        """Nothing is remembered without end."""
+        self.patch(recorder, "MAX_KEPT", 10)
+        for number in range(30):
+            about = {"metadata": {"name": "m", "namespace": "lab", "uid": f"u-{number}"}}
+            self.recorder.record(about, "Normal", "A", "x")
+        sizes = (self.recorder._told, self.recorder._buckets, self.recorder._similar)
+        self.assertEqual([len(each) for each in sizes], [10] * 3)
+
+    def test_after_a_restart(self) -> None:
+        """What is told again by another process is the same Event."""
+        self.recorder.record(self.vm, "Normal", "Started", "it runs", at=EPOCH - 60)
+        again = self.make()
+        for at in (EPOCH - 60, EPOCH - 30):
+            again.record(self.vm, "Normal", "Started", "it runs", at=at)
+        (event,) = self.events()
+        self.assertEqual((event["count"], event["lastTimestamp"]), (2, timestamp(EPOCH - 30)))
+
+    def test_times(self) -> None:
+        """What is too long ago is not told; nothing is of the future."""
+        self.recorder.record(self.vm, "Normal", "Old", "x", at=EPOCH - kinds.EVENT_SECONDS - 1)
+        self.recorder.record(self.vm, "Normal", "Never", "x", at=-1e20)
+        self.assertEqual(self.events(), [])
+        self.recorder.record(self.vm, "Normal", "Future", "x", at=1e20)
+        self.assertEqual(self.events()[0]["lastTimestamp"], timestamp(EPOCH))
+
+    def test_expired(self) -> None:
+        """An Event that is gone meanwhile is made anew."""
+        self.recorder.record(self.vm, "Normal", "A", "x")
+        (event,) = self.events()
+        name = event["metadata"]["name"]
+        self.successResultOf(self.client.delete(kinds.EVENTS.resource, name, "lab"))
+        self.recorder.record(self.vm, "Normal", "A", "x")
+        self.assertEqual([event["count"] for event in self.events()], [2])
+
+    def test_away(self) -> None:
+        """While the API server is away things are counted, and told when it is back."""
+        self.cluster.problem = ServiceUnavailable("no store")
+        with capturedLogs() as logs:
+            for _ in range(3):
+                self.recorder.record(self.vm, "Warning", "Failed", "x")
+                self.clock.advance(5)
+        told = [event for event in logs if "why" in event]
+        self.assertEqual([event["why"] for event in told], ["no store"])
+        self.cluster.problem = None
+        self.clock.pump([10.0] * 10)
+        self.assertEqual([event["count"] for event in self.events()], [3])
+
+    def test_given_up(self) -> None:
+        """Not for ever."""
+        self.cluster.problem = ServiceUnavailable("no store")
+        self.recorder.record(self.vm, "Warning", "Failed", "x")
+        self.clock.pump([60.0] * 60)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(len(self.recorder._told), 0)
+
+    def test_refused(self) -> None:
+        """What the API server refuses, such as an Event of a machine that is gone, is forgotten."""
+        self.cluster.problem = Forbidden("not yours")
+        with capturedLogs() as logs:
+            self.recorder.record(self.vm, "Normal", "Deleted", "x")
+        self.assertEqual(list(logs), [])
+        asked = len(self.cluster.requests)
+        self.clock.pump([10.0] * 10)
+        self.assertEqual(len(self.cluster.requests), asked)
+
+    def test_long(self) -> None:
+        """A message is cut where Kubernetes cuts it, not within a character."""
+        self.recorder.record(self.vm, "Normal", "A", "ä" * 1500)
+        self.assertEqual(self.events()[0]["message"], "ä" * 512)
+
+    def test_stopped(self) -> None:
+        """Nothing is told any more, and nothing waited for."""
+        self.cluster.problem = ServiceUnavailable("no store")
+        self.recorder.record(self.vm, "Normal", "A", "x")
+        self.successResultOf(self.recorder.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.cluster.problem = None
+        self.recorder.record(self.vm, "Normal", "A", "x")
+        self.assertEqual(self.events(), [])
+        self.successResultOf(self.make().stop())

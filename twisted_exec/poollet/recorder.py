@@ -1,0 +1,282 @@
+"""
+Events: what a poollet tells the users of its machines.
+
+What happens again is counted, not told again; what happens with ever new words
+is told as one; who has much to tell of one machine is heard now and then.  So
+however a machine fails, it costs the API server a bounded number of objects and
+of writes.  Nothing waits for an Event, and none is worth an error: what cannot
+be told is tried again for a while, then forgotten.
+
+The limits and the wording are those of client-go, ``tools/record/events_cache.go``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.watch import Backoff
+
+COMPONENT = "machinepoollet"
+"""The ``source.component`` of our Events."""
+
+MAX_KEPT = 1024
+"""Events, machines and reasons that are remembered."""
+BURST = 25
+"""Events of one machine at once; then one more each :data:`REFILL_SECONDS`."""
+REFILL_SECONDS = 300.0
+MAX_SIMILAR = 10
+"""Messages of one machine and reason within :data:`SIMILAR_SECONDS` that are told apart."""
+SIMILAR_SECONDS = 600.0
+
+_COMBINED = "(combined from similar events): "
+_LONGEST_MESSAGE = 1024
+_ATTEMPTS = 12
+
+_Key = tuple[str, str, str, str | None]
+"""UID, type, reason and message; ``None`` for what is told as one."""
+
+
+@dataclass
+class _Told:
+    """One Event: as it is to be, and whether the API server has it."""
+
+    body: Object
+    namespace: str
+    count: int
+    first: float
+    exists: bool = False
+    failures: int = 0
+
+
+@dataclass
+class _Bucket:
+    """How much one machine may still have told."""
+
+    left: float
+    at: float
+
+
+@dataclass
+class _Similar:
+    """The messages of one machine and reason, lately."""
+
+    since: float
+    messages: set[str]
+
+
+class Recorder:
+    """
+    Writes Events about objects, some time soon.
+
+    :param resource: of the objects; in lists they may not tell themselves.
+    :param host: of ``source``: which of all poollets this is.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        clock: IReactorTime,
+        *,
+        resource: Resource,
+        host: str,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._clock, self._now = client, clock, now
+        self._resource, self._host = resource, host
+        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
+        self._waiting: dict[_Key, None] = {}
+        self._writing: Deferred[None] | None = None
+        self._stopped = False
+        self._problem = ""
+
+    def record(
+        self, about: Object, type: str, reason: str, message: str, *, at: float | None = None
+    ) -> None:
+        """
+        Tell that something happened.
+
+        :param about: the whole object that it happened to.
+        :param type: ``Normal`` or ``Warning``.
+        :param reason: one word in CamelCase.
+        :param at: when, in seconds since the epoch; now by default.  What is longer ago
+            than Events are kept is not told.
+        """
+        uid, now = about["metadata"]["uid"], self._now()
+        at = now if at is None else min(max(at, 0.0), now)
+        if self._stopped or now - at > EVENT_SECONDS or not self._may_tell(uid):
+            return
+        message = one_line(message)
+        key: _Key = (uid, type, reason, message)
+        if self._is_too_varied(uid, type, reason, message):
+            key, message = (uid, type, reason, None), _COMBINED + message
+        told = self._told.get(key)
+        if told is None:
+            told = _Told(self._body(about, key, at), about["metadata"].get("namespace", ""), 0, at)
+            _keep(self._told, key, told)
+        self._told.move_to_end(key)
+        told.count += 1
+        told.body |= {"message": _cut(message), "count": told.count, "lastTimestamp": timestamp(at)}
+        self._waiting[key] = None
+        if self._writing is None:
+            self._writing = Deferred.fromCoroutine(self._write())
+            self._writing.addErrback(self._failed).addBoth(self._written)
+
+    def stop(self) -> Deferred[Any]:
+        """Tell no more; fires when nothing is under way."""
+        self._stopped = True
+        self._waiting.clear()
+        writing = [self._writing] if self._writing is not None else []
+        for each in writing:
+            each.cancel()
+        return DeferredList(writing)
+
+    def _may_tell(self, uid: str) -> bool:
+        now = self._clock.seconds()
+        bucket = self._buckets.get(uid)
+        if bucket is None:
+            bucket = _keep(self._buckets, uid, _Bucket(BURST, now))
+        self._buckets.move_to_end(uid)
+        bucket.left = min(BURST, bucket.left + (now - bucket.at) / REFILL_SECONDS)
+        bucket.at = now
+        if bucket.left < 1:
+            return False
+        bucket.left -= 1
+        return True
+
+    def _is_too_varied(self, uid: str, type: str, reason: str, message: str) -> bool:
+        now, key = self._clock.seconds(), (uid, type, reason)
+        lately = self._similar.get(key)
+        if lately is None or now - lately.since > SIMILAR_SECONDS:
+            lately = _keep(self._similar, key, _Similar(now, set()))
+        self._similar.move_to_end(key)
+        if message in lately.messages:
+            return False
+        if len(lately.messages) >= MAX_SIMILAR:
+            return True
+        lately.messages.add(message)
+        return False
+
+    def _body(self, about: Object, key: _Key, at: float) -> Object:
+        metadata = about["metadata"]
+        involved = {
+            "apiVersion": self._resource.api_version,
+            "kind": self._resource.kind,
+            "namespace": metadata.get("namespace", ""),
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        }
+        # The same when told again after a restart, so that it is not told twice.
+        digest = hashlib.sha256(repr((key, at)).encode()).hexdigest()[:16]
+        return {
+            "apiVersion": EVENTS.resource.api_version,
+            "kind": EVENTS.resource.kind,
+            "metadata": {
+                "name": f"{metadata['name'][:200]}.{digest}",
+                "namespace": metadata.get("namespace", ""),
+            },
+            "involvedObject": involved,
+            "type": key[1],
+            "reason": key[2],
+            "source": {"component": COMPONENT, "host": self._host},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._host,
+            "firstTimestamp": timestamp(at),
+        }
+
+    async def _write(self) -> None:
+        backoff = Backoff()
+        while self._waiting:
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            told = self._told.get(key)
+            if told is None:
+                continue
+            try:
+                await self._put(told)
+                self._tell_operator("")
+                told.failures = 0
+                backoff.reset()
+            except APIError as error:
+                self._refused(key, told, error)
+                if key in self._waiting:
+                    await deferLater(self._clock, backoff.pause())
+
+    def _refused(self, key: _Key, told: _Told, error: APIError) -> None:
+        """Try again what may pass; forget what never will, such as a machine that is gone."""
+        told.failures += 1
+        if error.code in (429, *range(500, 600)) and told.failures < _ATTEMPTS:
+            self._waiting[key] = None
+        else:
+            self._told.pop(key, None)
+        if error.code not in (NotFound.code, 403):
+            self._tell_operator(error.message)
+
+    async def _put(self, told: _Told) -> None:
+        if told.exists:
+            try:
+                await self._patch(told)
+                return
+            except APIError as error:
+                if error.code != NotFound.code:
+                    raise
+        try:
+            await self._client.create(EVENTS.resource, told.body, told.namespace)
+        except APIError as error:
+            if error.reason != AlreadyExists.reason:
+                raise
+            await self._patch(told)
+        told.exists = True
+
+    async def _patch(self, told: _Told) -> None:
+        patch = {key: told.body[key] for key in ("count", "lastTimestamp", "message")}
+        name = told.body["metadata"]["name"]
+        await self._client.patch(EVENTS.resource, name, patch, told.namespace)
+
+    def _tell_operator(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            self._log.warn("events cannot be written: {why}", why=problem)
+        self._problem = problem
+
+    def _written(self, _: object) -> None:
+        self._writing = None
+
+    def _failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("writing events failed", failure)
+
+
+_Value = TypeVar("_Value")
+
+
+def _keep(kept: OrderedDict[Any, _Value], key: object, value: _Value) -> _Value:
+    """Remember one more, and forget the one that was longest not used."""
+    kept[key] = value
+    if len(kept) > MAX_KEPT:
+        kept.popitem(last=False)
+    return value
+
+
+def _cut(message: str) -> str:
+    return message.encode()[:_LONGEST_MESSAGE].decode(errors="ignore")
