@@ -37,3 +37,15 @@ def javascript() -> str | None:
 def node_modules() -> str:
     """Where what ``tests/clients/javascript`` needs is installed."""
     return os.environ.get("TWISTED_EXEC_NODE_MODULES", "/nonexistent")
+
+
+def newest_kubectl() -> str | None:
+    """Why the newest kubectl cannot be tried here, or ``None``."""
+    if newest_kubectl_program() is not None:
+        return None
+    return "kubectl.newest is not on PATH, and KUBECTL_NEWEST names none; see tests/interop"
+
+
+def newest_kubectl_program() -> str | None:
+    """A kubectl of the newest release, built from Go modules."""
+    return shutil.which(os.environ.get("KUBECTL_NEWEST", "kubectl.newest"))

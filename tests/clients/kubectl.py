@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from twisted.internet import reactor
 
+from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.programs import Program
 
@@ -23,8 +24,8 @@ QUIET_SECONDS = 2.0
 class Kubectl(Client):
     """One kubectl."""
 
-    def __init__(self, path: str, minor: str, version: str, remark: str = "") -> None:
-        self.name = f"kubectl {minor}{remark}"
+    def __init__(self, path: str, minor: str, version: str) -> None:
+        self.name = f"kubectl {minor}"
         self._path, self._version = path, version
 
     async def version(self) -> str:
@@ -249,21 +250,26 @@ async def served(place: Place, value: str, manager: str) -> bool:
     return metadata["labels"] == {"a": value} and owners == [manager]
 
 
-async def found(paths: Mapping[str, str] | None = None, remark: str = "") -> list[Kubectl]:
-    """
-    One of each minor version that this machine has, the oldest first.
+async def found() -> list[Kubectl]:
+    """One of each minor version that this machine has, the oldest first."""
+    return await _each_minor(kubectls.found().values())
 
-    :param paths: instead of what :func:`tests.flows.kubectls.found` finds.
-    """
+
+async def newest() -> list[Kubectl]:
+    """The one that was built from Go, if there is one."""
+    program = needs.newest_kubectl_program()
+    return await _each_minor([program] if program else [])
+
+
+async def _each_minor(paths: Iterable[str]) -> list[Kubectl]:
     known: dict[tuple[int, int], Kubectl] = {}
-    for path in (kubectls.found() if paths is None else paths).values():
+    for path in paths:
         code, told, output = await kubectls.run(
             path, "version", "--client", "-o", "json", env={"KUBECONFIG": os.devnull}
         )
         assert code == 0, output
         version = json.loads(told)["clientVersion"]
-        major, minor = int(version["major"]), int(version["minor"].rstrip("+"))
-        known.setdefault(
-            (major, minor), Kubectl(path, f"{major}.{minor}", version["gitVersion"], remark)
-        )
-    return [known[key] for key in sorted(known)]
+        number = int(version["major"]), int(version["minor"].rstrip("+"))
+        name = ".".join(map(str, number))
+        known.setdefault(number, Kubectl(path, name, version["gitVersion"]))
+    return [known[number] for number in sorted(known)]

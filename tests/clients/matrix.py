@@ -1,30 +1,86 @@
 """
 Tries every client that is here, and writes what was found into the documentation.
 
-``python -m tests.clients.matrix`` writes ``docs/reference/clients.rst``; it needs every
-client, and writes nothing when a cell failed.
+``python -m tests.clients.matrix`` writes ``docs/reference/clients.rst``.  It needs every
+client, the newest kubectl too (see :mod:`tests.interop`), and writes nothing when a cell
+did not work.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.task import react
+
+from tests import needs
 
 from . import kubectl, scripts
 from .client import Client
 from .place import Chain
-from .table import Row
+from .table import Row, render, render_versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "clients.rst"
+COMMAND = "python -m tests.clients.matrix"
 
 AT_ONCE = 3
 """Rows at a time: most of a row is waiting."""
 
+_PAGE = """\
+.. Written by ``{command}``; what is not a table is written there, too.
+
+Clients
+=======
+
+What clients that know nothing of this project make of it.  Each cell was tried by a
+process of that client, against ``exec-standalone`` and a shell in a pseudo-terminal; the
+tests try them again, and compare.
+
+{table}
+The columns
+-----------
+
+get
+    A list, one object and one field of it, of machines and of the Pods that they are
+    shown as.
+watch
+    A change of a machine is told when it happens.
+apply
+    Created, changed, and unchanged, by the client.
+server-side apply
+    A second manager is told of a conflict, and takes the field over by force.
+explain
+    The fields of a machine and of a Pod, from OpenAPI.
+can-i
+    Who may open the console, and who may not.
+attach, exec
+    The console of a machine as that of a Pod, with ``console`` as the command: a question
+    and its answer, in a terminal where the client has one.
+logs -f
+    What was printed before, and then what is.
+console
+    ``kubectl console``, at a terminal, and away by its escape key.
+stdin EOF
+    When input ends, that attachment ends after two seconds of quiet, with success; the
+    machine and its other viewers go on.  By every way to a console that the client has.
+resize
+    The machine's terminal has the size of the client's window.
+exit status
+    A process that exits with 7 ends every viewer with ``NonZeroExitCode`` 7, and a kubectl
+    exits with 7.  By every way that the client has.
+
+What was tried
+--------------
+
+{versions}
+"""
+
 
 async def here() -> list[Client]:
-    """The clients that this machine has, in the order of the table."""
+    """The clients that this machine has without Go, in the order of the table."""
     return [*await kubectl.found(), *scripts.found()]
 
 
@@ -34,7 +90,8 @@ async def find(clients: Sequence[Client]) -> tuple[list[Row], list[str]]:
 
     :return: a row for each, in their order, and what did not work.
     """
-    chain, failures, turns = Chain(), [], DeferredSemaphore(AT_ONCE)
+    chain, turns = Chain(), DeferredSemaphore(AT_ONCE)
+    failures: list[str] = []
 
     async def row(number: int, client: Client) -> Row:
         return await client.attempt(await chain.place(f"client-{number}"), failures)
@@ -50,3 +107,28 @@ async def find(clients: Sequence[Client]) -> tuple[list[Row], list[str]]:
     finally:
         await chain.stop()
     return list(rows), failures
+
+
+def page(rows: Sequence[Row], date: str) -> str:
+    """The whole page."""
+    versions = render_versions(rows, date)
+    return _PAGE.format(command=COMMAND, table=render(rows), versions=versions).rstrip() + "\n"
+
+
+async def _main() -> None:
+    missing = [
+        reason for reason in (needs.kubectl(), needs.newest_kubectl(), needs.javascript()) if reason
+    ]
+    if missing:
+        raise SystemExit("\n".join(missing))
+    clients = [*await kubectl.found(), *await kubectl.newest(), *scripts.found()]
+    rows, failures = await find(clients)
+    text = page(rows, datetime.now(UTC).strftime("%Y-%m-%d"))
+    if failures:
+        raise SystemExit("\n\n".join([text, *failures]))
+    PAGE.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    react(lambda reactor: Deferred.fromCoroutine(_main()))
