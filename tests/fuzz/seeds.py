@@ -26,7 +26,8 @@ _TEXTS = (
 )
 _QUERIES = (
     b"stdin=true&stdout=true&tty=true&command=console&container=console",
-    b"input=1&output=1&error=1",
+    b"input=1&output=1&error=1&readOnly=true&force=1",
+    b"watch=1&allowWatchBookmarks=true&sendInitialEvents=true&timeoutSeconds=9&resourceVersion=3",
     b"follow=true&tailLines=10&sinceTime=2026-11-20T05:00:00Z&timestamps=true&limitBytes=9",
     b"sinceSeconds=5&stream=All&previous=false",
     b"limit=500&continue=WzEsICJhIiwgImIiXQ%3D%3D&labelSelector=a%3Db&fieldSelector=a%3Db",
@@ -34,8 +35,18 @@ _QUERIES = (
 )
 
 
+_ANSWERS = (
+    b"101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nand more",
+    b"101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b'403 Forbidden\r\nContent-Length: 29\r\n\r\n{"kind":"Status","message":""}',
+    b"429 Busy\r\nRetry-After: 5\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nfoo\r\n0\r\n\r\n",
+    b"302 Found\r\nLocation: https://elsewhere/\r\nContent-Length: 0\r\n\r\n",
+)
+
+
 def all_seeds() -> Iterator[bytes]:
     """Each for its target."""
+    yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
     yield from _of_spdy()
     yield from _of_captures()
     for message in (b"\0ls\n", b"\1", b"4{}", b"\xff\0", b"0bHM=", b"3e30="):
@@ -46,9 +57,11 @@ def all_seeds() -> Iterator[bytes]:
     for ending in (
         rc.Ending(rc.COMPLETED),
         rc.Ending(rc.COMPLETED, "", 7),
+        rc.Ending(rc.INTERNAL, "no"),
         rc.Ending(rc.LINE_LOST, "gone"),
     ):
         yield seed("endings", rc.encode_status(ending), 0)
+    yield seed("endings", rc.encode_status(rc.Ending(rc.COMPLETED, "", 7)).replace(b'"7"', b'"0"'))
     yield from (seed("texts", text) for text in _TEXTS)
     yield from (seed("queries", query) for query in _QUERIES)
 

@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
 from twisted.web.http import parse_qs
 
 from twisted_exec.api import logs, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import options
-from twisted_exec.wire import channel, remotecommand, spdy, spdy_frames, spdy_headers, upgrade
+from twisted_exec.streaming import upgrade_client
+from twisted_exec.wire import (
+    asked,
+    channel,
+    remotecommand,
+    spdy,
+    spdy_frames,
+    spdy_headers,
+    upgrade,
+)
 from twisted_exec.wire import remotecommand_streams as streams
 from twisted_exec.wire.errors import RemoteProtocolError
 
@@ -238,7 +249,8 @@ def endings(split: int, document: bytes) -> None:
     except RemoteProtocolError:
         return
     again = remotecommand.decode_status(remotecommand.encode_status(ending))
-    assert (again.ok, again.exit_code) == (ending.ok, ending.exit_code)
+    # NonZeroExitCode with 0 contradicts itself; client-go takes it for success, too.
+    assert (again.ok, again.exit_code or 0) == (ending.ok, ending.exit_code or 0)
 
 
 # Heads and queries.
@@ -266,17 +278,99 @@ def heads(split: int, data: bytes) -> None:
     assert chosen is None or chosen.encode() in upgrade.tokens(offered)
 
 
+def answers(split: int, data: bytes) -> None:
+    """What a hop answers to a request for an upgrade: taken or refused, on any split."""
+
+    def read(parts: Iterable[bytes]) -> Outcome:
+        asking, backend, following = upgrade_client._Asking(), _Transport(), _Following()
+        asking.makeConnection(backend)
+        found: list[Any] = []
+
+        def taken(upgraded: upgrade_client.Upgraded) -> None:
+            found.append(list(upgraded.headers))
+            upgraded.hand_over(following)
+
+        def failed(failure: Failure) -> None:
+            problem = failure.trap(upgrade_client.UpgradeRefused, APIError)
+            error = failure.value
+            if problem is upgrade_client.UpgradeRefused:
+                assert len(error.body) <= upgrade_client.MAX_ERROR_BYTES
+                error = error.as_api_error()
+            assert error.code >= 400
+            # The words depend on how much h11 needs to see that it is no HTTP.
+            found.append((error.code, error.reason))
+
+        asking.ask(_ASKED).addCallbacks(taken, failed).addErrback(found.append)
+        backend.protocol = asking
+        for part in parts:
+            if backend.lost:
+                break
+            backend.protocol.dataReceived(part)
+        backend.protocol.connectionLost(Failure(ConnectionDone()))
+        assert len(found) == 1 and not isinstance(found[0], Failure), found
+        return [*found, following.received], ""
+
+    same_on_any_split(read, split, data)
+
+
+_ASKED = upgrade_client.UpgradeRequest(
+    b"GET", b"/exec", b"server", [(b"Connection", b"Upgrade"), (b"Upgrade", b"SPDY/3.1")]
+)
+
+
+class _Transport:
+    """Of a connection to the next hop: what is written to it is lost."""
+
+    protocol: Any = None
+    lost = False
+
+    def write(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def pauseProducing(self) -> None:
+        """Data goes on coming, as a TLS layer may deliver what it has."""
+
+    def resumeProducing(self) -> None:
+        """It never stopped."""
+
+    def abortConnection(self) -> None:
+        self.lost = True
+
+
+class _Following:
+    """The protocol behind a 101."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def makeConnection(self, transport: _Transport) -> None:
+        transport.protocol = self
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The end of the data."""
+
+
 def queries(split: int, data: bytes) -> None:
     """Queries of streams, logs and lists: read, or refused with a Status."""
     args = parse_qs(data, keep_blank_values=True)
-    asked = streams.asked_channels(args)
-    assert streams.asked_channels(parse_qs(streams.passed_query(args))) == asked
+    wanted = asked.Asked.of(args)
+    passed = asked.Asked.of(parse_qs(wanted.query()))
+    assert (passed.channels, passed.read_only) == (wanted.channels, wanted.read_only)
+    assert (passed.force, passed.query()) == (wanted.force, wanted.query())
     try:
         found = logs.parse(args, "m")
         assert logs.parse(parse_qs(found.query()), "m") == found
     except APIError as error:
         assert 400 <= error.code < 500
-    for read in (options.list_options, options.write_options):
+    form = options.Form()
+    for read in (
+        options.list_options,
+        options.write_options,
+        lambda query: options.watch_options(query, form),
+    ):
         try:
             read(options.Query(args))
         except APIError as error:
@@ -315,6 +409,7 @@ def protobufs(split: int, data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[int, bytes], None]] = {
+    "answers": answers,
     "channels": channels,
     "frames": frames,
     "spdy client": _connection(True),
