@@ -43,6 +43,7 @@ from twisted_exec.tls.server import ServerTLS
 
 reactor: Any = _reactor
 POOL = "pool-a"
+POD = "/api/v1/namespaces/default/pods/{}"
 EXEC = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines/{}/exec"
 WEBSOCKET = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
 
@@ -235,12 +236,14 @@ class ChainTestCase(TestCase):
         user: str = "admin",
         method: bytes = b"POST",
         query: str = "",
+        path: str = EXEC,
         headers: Sequence[tuple[bytes, bytes]] = WEBSOCKET,
     ) -> Upgraded:
         """
         Ask for a console.
 
         :param user: whose certificate to show; empty for none.
+        :param path: with ``{}`` for the name.
 
         :raises UpgradeRefused: the answer was no upgrade.
         """
@@ -252,7 +255,7 @@ class ChainTestCase(TestCase):
         port: int = self.server.address.port  # type: ignore[union-attr]
         endpoint = client_endpoint(reactor, "127.0.0.1", port, tls)
         told = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
-        head = UpgradeRequest(method, (EXEC.format(name) + query).encode(), b"127.0.0.1", told)
+        head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", told)
         return await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
 
     async def refused(self, code: int, name: str = "vm", **more: Any) -> str:

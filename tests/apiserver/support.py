@@ -38,6 +38,7 @@ no-group,compute.ironcore.dev:system:machinepool:pool-a,6
 """
 """Each token is the short name by which tests call its user."""
 
+PODS = "/api/v1/namespaces/default/pods"
 MACHINES = "/apis/compute.ironcore.dev/v1alpha1/namespaces/default/machines"
 ALL_MACHINES = "/apis/compute.ironcore.dev/v1alpha1/machines"
 POOLS = "/apis/compute.ironcore.dev/v1alpha1/machinepools"
@@ -93,9 +94,11 @@ class APITestCase(SynchronousTestCase):
     An API server, asked in the name of this or that user.
 
     :cvar limits: of requests at once.
+    :cvar pods_view: whether machines are shown as Pods as well.
     """
 
     limits: Limits | None = None
+    pods_view = False
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -117,6 +120,7 @@ class APITestCase(SynchronousTestCase):
             self.clock,
             limits=self.limits,
             now=self.clock.seconds,
+            pods_view=self.pods_view,
         )
         made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
         self.successResultOf(made)

@@ -270,7 +270,8 @@ class WatchTests(APITestCase):
     def test_server_stops(self) -> None:
         """A server that stops ends its watches."""
         watch = self.watch(f"{MACHINES}?watch=1")
-        self.parts.watches.end_all()
+        for watches in self.parts.watches:
+            watches.end_all()
         self.assertTrue(watch.client.received().endswith(b"0\r\n\r\n"))
 
     def test_bad_selector(self) -> None:

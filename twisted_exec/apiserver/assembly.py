@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -21,6 +22,9 @@ from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.pods_access import PodsAuthorizer
+from twisted_exec.apiserver.pods_storage import PodStorage
+from twisted_exec.apiserver.pods_streams import PodLocator, add_consoles, add_refusals
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
@@ -28,7 +32,7 @@ from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.site import APIDispatcher, Documents, console_routes
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.watch import Watches
-from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.interfaces import IAuthenticator, IRulesAuthorizer
 from twisted_exec.auth.rbac import RBACAuthorizer
 from twisted_exec.auth.tokens import ITokenAuthenticator
 from twisted_exec.observe.audit import Trail
@@ -52,7 +56,7 @@ class Parts:
     dispatcher: APIDispatcher
     followers: Sequence[Service]
     verbs: Verbs
-    watches: Watches
+    watches: Sequence[Watches]
     sessions: Sessions
 
 
@@ -67,49 +71,64 @@ def assemble(
     *,
     limits: Limits | None = None,
     now: Callable[[], float] = time.time,
+    pods_view: bool = False,
 ) -> Parts:
     """
     Join the parts.
 
     :param tokens: for TokenReview.
     :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
+    :param pods_view: show each machine as a Pod as well.
     """
-    registry, fence = Registry(kinds.ALL), Fence(IRONCORE, storage)
+    shown = (*kinds.ALL, kinds.PODS) if pods_view else kinds.ALL
+    registry, fence = Registry(shown), Fence(IRONCORE, storage)
     rules = StoredRules(storage)
-    authorizer = RBACAuthorizer(rules)
+    rbac = RBACAuthorizer(rules)
+    authorizer: IRulesAuthorizer = PodsAuthorizer(rbac) if pods_view else rbac
     gate = Gate(authenticator, authorizer)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     rules.changed = revocation.soon
-    admissions = [fence, NamespaceGuard(), Escalation(authorizer, storage)]
-    watches, bare = Watches(storage, reactor, now), Verbs(storage, [], now)
-    routes = Routes()
-    rest = REST(Verbs(storage, admissions, now), watches, gate, fence, limits or Limits(), now)
+    admissions = [fence, NamespaceGuard(), Escalation(rbac, storage)]
+    watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
+    followers: list[Service] = [
+        rules,
+        NamespaceLifecycle(storage, registry, bare, reactor),
+        ObjectEndings(storage, sessions),
+        PoolHeartbeats(storage, IRONCORE, reactor, now),
+        EventExpiry(storage, reactor, now),
+        revocation,
+    ]
+    routes, limits = Routes(), limits or Limits()
+    rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:
         if kind.stored:
             rest.add_to(routes, kind)
     Reviews(gate, authorizer, tokens).add_to(routes)
     Documents(registry, gate, metrics).add_to(routes)
-    proxy = Proxy(
-        MachineLocator(gate, fence, storage, IRONCORE, backend, reactor, revocation.opened),
+    locator = MachineLocator(gate, fence, storage, IRONCORE, backend, reactor, revocation.opened)
+    proxy = partial(
+        Proxy,
         hop="apiserver",
         sessions=sessions,
         clock=reactor,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )
+    consoles = console_routes(proxy(locator))
+    if pods_view:
+        pods = PodStorage(storage)
+        followers.append(pods)
+        watches.append(Watches(pods, reactor, now))
+        seen = REST(Verbs(pods, [], now), watches[-1], gate, fence, limits, now)
+        seen.add_to(routes, kinds.PODS)
+        add_refusals(routes)
+        add_consoles(consoles, proxy(PodLocator(locator)))
     health = Health(reactor)
     health.add("storage", storage.probe)
     return Parts(
-        dispatcher=APIDispatcher(routes, console_routes(proxy), gate, health),
-        followers=[
-            rules,
-            NamespaceLifecycle(storage, registry, bare, reactor),
-            ObjectEndings(storage, sessions),
-            PoolHeartbeats(storage, IRONCORE, reactor, now),
-            EventExpiry(storage, reactor, now),
-            revocation,
-        ],
+        dispatcher=APIDispatcher(routes, consoles, gate, health),
+        followers=followers,
         verbs=bare,
         watches=watches,
         sessions=sessions,

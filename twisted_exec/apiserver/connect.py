@@ -177,9 +177,13 @@ class MachineLocator:
 
 
 def console_target(path: bytes) -> Target:
-    """The machine that a path ``/apis/G/V/namespaces/NS/machines/NAME/exec`` names."""
-    *_, namespace, _plural, name, subresource = split_path(path)
-    return Target(MACHINES, namespace, name, subresource)
+    """
+    The console that a path names: ``.../namespaces/NS/machines/NAME/exec``.
+
+    What is done to a Pod of that name is done to the machine's console as well.
+    """
+    *_, namespace, _plural, name, _subresource = split_path(path)
+    return Target(MACHINES, namespace, name, "exec")
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:

@@ -66,9 +66,11 @@ class Fence:
 
     def check_get(self, user: User, kind: Kind, obj: Object) -> None:
         """
-        :raises Forbidden: the object belongs to another pool.
+        :raises Forbidden: the object belongs to another pool, or may do so.
         """
         pool = self.pool_of(user)
+        if pool is not None and kind is kinds.PODS:
+            raise self._refuse(pool, "see pods")
         if pool is not None and kind is kinds.MACHINES and kinds.pool_name(obj) != pool:
             raise self._refuse(pool, f"see machine {obj['metadata']['name']} of another pool")
 
@@ -78,6 +80,8 @@ class Fence:
         """
         pool = self.pool_of(user)
         field = self._dialect.pool_field
+        if pool is not None and kind is kinds.PODS:
+            raise self._refuse(pool, "see pods")
         if pool is not None and kind is kinds.MACHINES and chosen.required(field) != pool:
             raise self._refuse(pool, f"see machines without the field selector {field}={pool}")
 

@@ -16,8 +16,7 @@ from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.apiserver.rest import content_type, root_of
 from twisted_exec.apiserver.verbs import Target
-from twisted_exec.auth.interfaces import Attributes, User
-from twisted_exec.auth.rbac import RBACAuthorizer
+from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
 from twisted_exec.auth.tokens import ITokenAuthenticator
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
@@ -33,7 +32,9 @@ class Reviews:
     :param tokens: knows whose a token is.
     """
 
-    def __init__(self, gate: Gate, authorizer: RBACAuthorizer, tokens: ITokenAuthenticator) -> None:
+    def __init__(
+        self, gate: Gate, authorizer: IRulesAuthorizer, tokens: ITokenAuthenticator
+    ) -> None:
         self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
 
     def add_to(self, routes: Routes) -> None:

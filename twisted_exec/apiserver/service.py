@@ -66,6 +66,7 @@ class Settings:
     :param poollet_seconds: for each address to connect, and for a poollet to answer.
     :param pools_named: whether a poollet's certificate must name its pool.
     :param drain_seconds: how long sessions may go on when the server stops.
+    :param pods_view: show each machine as a Pod as well.
     """
 
     listen: str
@@ -80,6 +81,7 @@ class Settings:
     poollet_seconds: float = 5.0
     pools_named: bool = True
     drain_seconds: float = 5.0
+    pods_view: bool = True
 
 
 class _Credentials:
@@ -152,6 +154,7 @@ class APIServer(Service):
             audit,
             metrics or new_registry(),
             reactor,
+            pods_view=settings.pods_view,
         )
         self._site = Site(self._parts.dispatcher, reactor)
         self._site.requestFactory = APIRequest
@@ -230,7 +233,8 @@ class APIServer(Service):
         if self._port is not None:
             port, self._port = self._port, None
             await defer.maybeDeferred(port.stopListening)
-        self._parts.watches.end_all()
+        for watches in self._parts.watches:
+            watches.end_all()
         self._site.drain()
         await self._let_sessions_go_on()
         ending = Ending(SHUTTING_DOWN, "the API server is shutting down")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,29 @@ def _address_types(text: str) -> tuple[str, ...]:
     return types
 
 
+PODS_FLAGS = [
+    [
+        "pods-view",
+        None,
+        "Show each machine as a Pod as well, to clients that know only Pods.  The default.",
+    ],
+    ["no-pods-view", None, "Show machines as machines only."],
+]
+
+
+def wants_pods_view(options: Mapping[str, Any]) -> bool:
+    """
+    What :data:`PODS_FLAGS` say.
+
+    Whatever else forbids the view is to be asked here: it needs the core group for itself.
+
+    :raises UsageError: they say both.
+    """
+    if options["pods-view"] and options["no-pods-view"]:
+        raise UsageError("--pods-view and --no-pods-view: give one of them")
+    return not options["no-pods-view"]
+
+
 class Options(ProgramOptions):
     """Options of ``exec-apiserver``."""
 
@@ -89,13 +112,15 @@ class Options(ProgramOptions):
             "any-pool-name",
             None,
             "Accept poollet certificates that name only their address (foreign poollets).",
-        ]
+        ],
+        *PODS_FLAGS,
     ]
 
     def postOptions(self) -> None:
         """
-        :raises UsageError: something needed is missing.
+        :raises UsageError: something needed is missing, or something cannot be.
         """
+        wants_pods_view(self)
         for name, what in _NEEDED.items():
             if not self[name]:
                 raise UsageError(f"--{name} is missing: {what}")
@@ -142,4 +167,5 @@ def settings(options: Options) -> Settings:
         poollet_seconds=options["machinepoollet-timeout"],
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
+        pods_view=wants_pods_view(options),
     )

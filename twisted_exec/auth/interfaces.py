@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from zope.interface import Interface
+
+if TYPE_CHECKING:
+    from twisted_exec.auth.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -70,4 +74,16 @@ class IAuthorizer(Interface):
         :return: fires with a :class:`Decision`; fails with an
             :class:`~twisted_exec.api.status.APIError` when nothing could be found out
             (which never means yes).
+        """
+
+
+class IRulesAuthorizer(IAuthorizer):
+    """Decides by rules, and can tell them."""
+
+    def rules_for(user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
+        """
+        What a user may do in a namespace, for a SelfSubjectRulesReview.
+
+        :param namespace: empty for the cluster's rules alone.
+        :return: fires with the rules, each once; fails as :meth:`authorize`.
         """

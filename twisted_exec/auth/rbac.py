@@ -16,7 +16,7 @@ from zope.interface import Interface, implementer
 
 from twisted_exec.api.status import Forbidden
 from twisted_exec.auth.bootstrap import BOOTSTRAP
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthorizer, User
+from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.policy import Policy, RBACObjects
 from twisted_exec.auth.rules import Rule, uncovered
 
@@ -34,7 +34,7 @@ class IRuleSource(Interface):
         """
 
 
-@implementer(IAuthorizer)
+@implementer(IRulesAuthorizer)
 class RBACAuthorizer:
     """Decides by the roles and bindings of a source."""
 
@@ -48,11 +48,7 @@ class RBACAuthorizer:
         return self._policy().addCallback(lambda policy: policy.decide(attributes))
 
     def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
-        """
-        What a user may do in a namespace, for a SelfSubjectRulesReview.
-
-        :param namespace: empty for the cluster's rules alone.
-        """
+        """As :meth:`IRulesAuthorizer.rules_for`."""
         return self._policy().addCallback(lambda policy: policy.rules_for(user, namespace))
 
     def confirm_covered(self, user: User, namespace: str, wanted: Iterable[Rule]) -> Deferred[None]:

@@ -86,12 +86,14 @@ class Settings:
     :param port: of the API server on loopback; 0 is any free one.
     :param drain_seconds: how long sessions may go on when the program stops.
     :param token_file: users besides the administrator, by bearer token; empty for none.
+    :param pods_view: show each machine as a Pod as well.
     """
 
     state_directory: str
     port: int = 6443
     drain_seconds: float = 5.0
     token_file: str = ""
+    pods_view: bool = True
 
 
 class Standalone(Service):
@@ -192,6 +194,7 @@ class Standalone(Service):
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
             token_file=self.settings.token_file,
+            pods_view=self.settings.pods_view,
         )
         storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
         return APIServer(settings, storage, audit, self._reactor)

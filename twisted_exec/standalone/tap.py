@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.application.service import IService
 
+from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import ProgramOptions, fail_program, seconds, stop_once
 from twisted_exec.standalone.service import Settings, Standalone
@@ -36,6 +37,13 @@ class Options(ProgramOptions):
         ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
+    optFlags = PODS_FLAGS
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something cannot be.
+        """
+        wants_pods_view(self)
 
 
 def makeService(options: Options) -> IService:
@@ -50,6 +58,7 @@ def makeService(options: Options) -> IService:
             options["port"],
             options["drain-seconds"],
             options["token-auth-file"] or "",
+            wants_pods_view(options),
         ),
         reactor,
     )

@@ -1,0 +1,200 @@
+"""
+How a Machine looks as a Pod.
+
+Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is shown as
+one: of the same name, namespace, uid and labels, on a node named after its pool, with one
+container, its console.  What the Machine does not tell is left out, or has the value that says
+least where clients demand one (``restartCount``, ``imageID``, a ``terminated`` state's
+``exitCode``).
+
+A Machine on a pool that nothing is heard of is of phase Unknown, as what ran on it may run on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import CONSOLE, PODS, Object
+
+_PHASES = {
+    "": "Pending",
+    "Pending": "Pending",
+    "Running": "Running",
+    "Suspended": "Running",
+    "Terminating": "Running",
+    "Shutdown": "Succeeded",
+    "Stopped": "Succeeded",
+    "Terminated": "Succeeded",
+}
+"""By a machine's state, of any dialect."""
+
+_COPIED_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+)
+_HOST_TYPES = ("InternalIP", "ExternalIP")
+
+
+@dataclass(frozen=True)
+class Host:
+    """
+    What its pool says about a machine.
+
+    :param address: where its poollet is, or empty.
+    :param silent: why nothing is known of the pool's machines, or empty.
+    """
+
+    address: str = ""
+    silent: str = ""
+
+
+NOWHERE = Host()
+"""Of a machine without a pool."""
+
+
+def host_of(name: str, pool: Object | None) -> Host:
+    """
+    What a pool says about its machines.
+
+    :param name: of the pool that a machine is bound to; empty for none.
+    :param pool: ``None`` when there is none of that name.
+    """
+    if not name:
+        return NOWHERE
+    if pool is None:
+        return Host(silent=f'there is no machine pool "{name}"')
+    status = pool.get("status", {})
+    return Host(_address(status), _silence(name, status))
+
+
+def _address(status: Object) -> str:
+    by_type = {each["type"]: each["address"] for each in reversed(status.get("addresses", []))}
+    return next((by_type[each] for each in _HOST_TYPES if each in by_type), "")
+
+
+def _silence(name: str, status: Object) -> str:
+    # Poollets of foreign make may set no such condition at all.
+    ready = _ready_condition(status)
+    if ready.get("status", "True") == "True":
+        return ""
+    told = ready.get("message") or ready.get("reason") or "no reason given"
+    return f'machine pool "{name}" is not ready: {told}'
+
+
+def _ready_condition(status: Object) -> Object:
+    conditions: list[Object] = status.get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Ready"), {})
+
+
+def pod_of(machine: Object, host: Host) -> Object:
+    """A machine as a Pod; shares what it can with the machine."""
+    metadata = {
+        key: machine["metadata"][key] for key in _COPIED_METADATA if key in machine["metadata"]
+    }
+    metadata["ownerReferences"] = [_owner(machine)]
+    resource = PODS.resource
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": _spec(machine),
+        "status": _status(machine, host),
+    }
+
+
+def _owner(machine: Object) -> Object:
+    """So that whoever looks at the Pod learns what it is."""
+    return {
+        "apiVersion": machine["apiVersion"],
+        "kind": machine["kind"],
+        "name": machine["metadata"]["name"],
+        "uid": machine["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def _image(machine: Object) -> str:
+    return kinds.image_of(machine) or kinds.class_name(machine)
+
+
+def _spec(machine: Object) -> Object:
+    console = {"name": CONSOLE, "image": _image(machine), "stdin": True, "tty": True}
+    spec: Object = {"containers": [console], "restartPolicy": "Never"}
+    if pool := kinds.pool_name(machine):
+        spec["nodeName"] = pool
+    if tolerations := machine.get("spec", {}).get("tolerations"):
+        spec["tolerations"] = tolerations
+    return spec
+
+
+def _status(machine: Object, host: Host) -> Object:
+    known = machine.get("status", {})
+    phase = _PHASES.get(known.get("state", ""), "Unknown")
+    lost = bool(host.silent) and phase == "Running"
+    status: Object = {"phase": "Unknown" if lost else phase}
+    if lost:
+        status |= {"reason": "NodeLost", "message": host.silent}
+    ready = _ready_condition(known)
+    reachable = phase == "Running" and not lost and ready.get("status", "True") == "True"
+    status["conditions"] = _conditions(machine, reachable, ready)
+    status["containerStatuses"] = [
+        {
+            "name": CONSOLE,
+            "image": _image(machine),
+            "imageID": "",
+            **({"containerID": known["machineID"]} if known.get("machineID") else {}),
+            "ready": reachable,
+            "started": phase == "Running",
+            "restartCount": 0,
+            "state": _container_state(machine, phase, ready),
+            "lastState": {},
+        }
+    ]
+    if host.address:
+        status |= {"hostIP": host.address, "hostIPs": [{"ip": host.address}]}
+    return status | {"qosClass": "BestEffort"}
+
+
+def _conditions(machine: Object, reachable: bool, ready: Object) -> list[Object]:
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    if not kinds.pool_name(machine):
+        scheduled |= {
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": f"machine {machine['metadata']['name']} has no machine pool assigned",
+        }
+    told: Object = {"status": str(reachable)}
+    if not reachable:
+        told |= {key: ready[key] for key in ("reason", "message") if ready.get(key)}
+    if str(reachable) == ready.get("status"):
+        told |= _at("lastTransitionTime", ready)
+    return [scheduled, *({"type": name, **told} for name in ("ContainersReady", "Ready"))]
+
+
+def _at(key: str, condition: Object) -> Object:
+    """When a condition last changed, under another name; nothing when that is not known."""
+    moved = condition.get("lastTransitionTime")
+    return {key: moved} if moved else {}
+
+
+def _container_state(machine: Object, phase: str, ready: Object) -> Object:
+    if phase == "Running":
+        started = _at("startedAt", ready) if ready.get("status") == "True" else {}
+        return {"running": started}
+    if phase == "Succeeded":
+        state: Object = {"exitCode": 0, "reason": "Completed"}
+        if machine.get("spec", {}).get("power") == "Off":
+            state["message"] = "the machine is powered off: set its spec.power to On"
+        return {"terminated": state | _at("finishedAt", ready)}
+    waiting = {"reason": ready.get("reason") or phase}
+    if ready.get("message"):
+        waiting["message"] = ready["message"]
+    return {"waiting": waiting}

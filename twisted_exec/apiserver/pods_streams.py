@@ -1,0 +1,119 @@
+"""
+What is done to a Pod that is a machine, besides looking at it.
+
+``attach`` and ``exec`` open the machine's console, by the same locator as ``machines/exec``: the
+same permission, the same record.  They differ in what else they may ask for; kubectl says much
+that means nothing to a serial line, and whoever means it is told.  Everything that would change a
+Pod is refused with what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted.internet.defer import Deferred
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api.fields import shown
+from twisted_exec.api.kinds import CONSOLE, MACHINES, PODS
+from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
+from twisted_exec.apiserver.options import Query
+from twisted_exec.apiserver.pods_storage import READ_ONLY
+from twisted_exec.apiserver.rest import root_of
+from twisted_exec.streaming.interfaces import IStreamLocator, Location
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.routes import Routes, split_path
+from twisted_exec.streaming.site import Request
+
+_PODS = f"{root_of(PODS)}/namespaces/{{namespace}}/{PODS.resource.plural}"
+_POD = f"{_PODS}/{{name}}"
+_WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "delete"}
+
+
+@implementer(IStreamLocator)
+class PodLocator:
+    """
+    Finds the poollet behind ``.../pods/NAME/attach`` and ``.../pods/NAME/exec``.
+
+    :param machines: finds it for the machine.
+    """
+
+    def __init__(self, machines: IStreamLocator) -> None:
+        self._machines = machines
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`."""
+        return Deferred.fromCoroutine(self._locate(request))
+
+    async def _locate(self, request: IRequest) -> Location:
+        # First, since who may not is told nothing else.
+        location: Location = await self._machines.locate(request)
+        query = Query(request.args)
+        check_container(query)
+        if split_path(request.path)[-1] == "exec":
+            _check_command(query, location.subject.machine)
+        _check_streams(query)
+        return location
+
+
+def check_container(query: Query) -> None:
+    """
+    :raises BadRequest: another container than the only one.
+    """
+    container = query.text("container")
+    if container not in ("", CONSOLE):
+        raise BadRequest(
+            f"container {shown(container)} is not valid: the only one is {CONSOLE}, the machine's "
+            "serial console"
+        )
+
+
+def _check_command(query: Query, name: str) -> None:
+    if query.texts("command") != [CONSOLE]:
+        raise BadRequest(
+            f"a serial console runs no commands: open it with kubectl attach -it {name}, or with "
+            f"kubectl exec -it {name} -- {CONSOLE}, and type them there"
+        )
+
+
+def _check_streams(query: Query) -> None:
+    if not any(query.flag(name) for name in ("stdin", "stdout", "stderr")):
+        raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
+
+
+def add_consoles(routes: Routes, proxy: Proxy) -> None:
+    """
+    ``pods/attach`` and ``pods/exec``, as GET and POST.
+
+    :param proxy: with a :class:`PodLocator`.
+    """
+
+    async def handle(request: Request, values: Mapping[str, str]) -> None:
+        await proxy.handle(request)
+
+    for subresource in ("attach", "exec"):
+        routes.add(["GET", "POST"], f"{_POD}/{subresource}", handle)
+
+
+def add_refusals(routes: Routes) -> None:
+    """What a console has not, and what a view lets nobody do."""
+    routes.add(["GET", "POST"], f"{_POD}/portforward", _no_ports)
+    routes.add(["POST", "DELETE"], _PODS, _read_only)
+    routes.add(["PUT", "PATCH", "DELETE"], _POD, _read_only)
+    routes.add(["PUT", "PATCH"], f"{_POD}/status", _read_only)
+
+
+async def _no_ports(request: Request, values: Mapping[str, str]) -> None:
+    raise NotImplementedByBackend(
+        f'no port of pod "{values["name"]}" can be forwarded: it is a machine, of which only the '
+        "serial console can be reached"
+    )
+
+
+async def _read_only(request: Request, values: Mapping[str, str]) -> None:
+    request.setHeader(b"Allow", b"GET")
+    name = values.get("name")
+    which = f'machine "{name}"' if name else "machines"
+    told = f"{_WORDS[request.method]} {which} in API group {MACHINES.resource.group} instead"
+    raise MethodNotAllowed(f"{READ_ONLY}: {told}")
