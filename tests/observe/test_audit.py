@@ -40,6 +40,7 @@ SUBJECT = {
     "namespace": "default",
     "machine": "vm-1",
     "uid": "u-1",
+    "subresource": "log",
     "pool": "pool-a",
     "caller": "",
     "password": "not audited",

@@ -22,7 +22,16 @@ from zope.interface import implementer
 
 from twisted_exec.observe.interfaces import IAuditSink
 
-SUBJECT_KEYS = ("session", "user", "namespace", "machine", "uid", "pool", "caller")
+SUBJECT_KEYS = (
+    "session",
+    "user",
+    "namespace",
+    "machine",
+    "uid",
+    "subresource",
+    "pool",
+    "caller",
+)
 _LONGEST_VALUE = 2048
 
 

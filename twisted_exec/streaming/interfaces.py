@@ -57,6 +57,8 @@ class Subject:
     machine: str = ""
     uid: str = ""
     pool: str = ""
+    subresource: str = "exec"
+    """What of the machine: its console (``exec``), or what that has printed (``log``)."""
     caller: str = ""
     """Who spoke for the user: a proxy, or whoever acts as the user; or empty."""
 

@@ -29,10 +29,8 @@ from twisted_exec.api.status import (
     APIError,
     BadGateway,
     BadRequest,
-    GatewayTimeout,
     MethodNotAllowed,
     NotFound,
-    ServiceUnavailable,
     Unauthorized,
 )
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
@@ -46,7 +44,7 @@ from twisted_exec.streaming.upgrade_client import (
     UpgradeRefused,
     UpgradeRequest,
     ask,
-    connect,
+    connect_first,
 )
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.wire.asked import Asked
@@ -175,14 +173,14 @@ class _Passage:
         try:
             self._location = await self._proxy.locator.locate(self._request)
         except BaseException as problem:
-            sessions.refused(self._request.subject, *_told(problem))
+            sessions.refused(self._request.subject, *outcome(problem))
             raise
         self._request.subject = self._location.subject
         self._session = sessions.open(self._location.subject)
         try:
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
-            code, reason = _told(problem)
+            code, reason = outcome(problem)
             self._session.over(reason, code=code)
             raise
 
@@ -232,20 +230,11 @@ class _Passage:
 
     async def _connect(self) -> tuple[str, Any]:
         """The first address that lets us connect."""
-        problems: list[tuple[str, APIError]] = []
-        for label, endpoint in self._location.endpoints:
-            try:
-                return label, await connect(
-                    endpoint, clock=self._proxy.clock, timeout_seconds=self._proxy.connect_seconds
-                )
-            except APIError as error:
-                problems.append((label, error))
-        if not problems:
-            raise ServiceUnavailable("there is no usable address to reach it")
-        told = "; ".join(f"{label}: {error.message}" for label, error in problems)
-        if all(isinstance(error, GatewayTimeout) for _, error in problems):
-            raise GatewayTimeout(f"cannot connect to {told}")
-        raise BadGateway(f"cannot connect to {told}")
+        return await connect_first(
+            self._location.endpoints,
+            clock=self._proxy.clock,
+            timeout_seconds=self._proxy.connect_seconds,
+        )
 
     def _head(self, upgrade: bytes) -> UpgradeRequest:
         request, location = self._request, self._location
@@ -376,8 +365,8 @@ def naming(error: APIError, subject: Subject) -> APIError:
     )
 
 
-def _told(problem: BaseException) -> tuple[int, str]:
-    """An error's code and reason for audit."""
+def outcome(problem: BaseException) -> tuple[int, str]:
+    """An error's code and reason, for audit: of what never became a stream."""
     if isinstance(problem, APIError):
         return problem.code, problem.message
     if isinstance(problem, CancelledError):

@@ -229,6 +229,20 @@ class Sessions:
             waiting.callback(None)
 
 
+def concerned(uid: str, ending: Ending) -> Callable[[Subject], bool]:
+    """
+    Which sessions of a machine an ending is about.
+
+    A machine that is off still has its log, and who follows it waits for what comes next.
+    """
+
+    def is_concerned(subject: Subject) -> bool:
+        off = ending.reason == POWERED_OFF
+        return subject.uid == uid and not (off and subject.subresource == "log")
+
+    return is_concerned
+
+
 def forwarded_session_id(request: IRequest) -> str | None:
     """
     The session's id as the previous hop gave it (``Audit-Id``).

@@ -14,7 +14,7 @@ connection that outlives a refusal would be an open, privileged pipe
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     BadGateway,
     BadRequest,
     GatewayTimeout,
+    ServiceUnavailable,
     from_code,
     from_status,
     one_line,
@@ -106,7 +107,7 @@ class Upgraded:
     :ivar headers: those of the 101.
     """
 
-    def __init__(self, asking: _Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def __init__(self, asking: Asking, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._asking, self.headers = asking, headers
 
     def hand_over(self, protocol: IProtocol) -> None:
@@ -123,21 +124,29 @@ class Upgraded:
         self._asking.abort()
 
 
-class _Asking(Protocol):
-    """Sends the request and waits for the answer; afterwards keeps what comes early."""
+class Asking(Protocol):
+    """
+    Sends the request and waits for the answer; afterwards keeps what comes early.
 
+    What is asked for here is an upgrade; :mod:`~twisted_exec.streaming.download_client` asks for
+    something else.
+
+    :cvar asked: what is sent, for messages.
+    """
+
+    asked = "upgrade request"
     transport: Any
     lost: Failure | None = None
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
-        self._answered: Deferred[Upgraded] | None = None
+        self._answered: Deferred[Any] | None = None
         self._refusal: h11.Response | None = None
         self._body = b""
         self._early: list[bytes] = []
         self._wanted = b""
 
-    def ask(self, head: UpgradeRequest) -> Deferred[Upgraded]:
+    def ask(self, head: UpgradeRequest) -> Deferred[Any]:
         """
         Send ``head``; fires or fails as :func:`upgrade`, but has no time limit.
 
@@ -159,7 +168,7 @@ class _Asking(Protocol):
             self.transport.write(data)
         return answered
 
-    def _cancelled(self, answered: Deferred[Upgraded]) -> None:
+    def _cancelled(self, answered: Deferred[Any]) -> None:
         self._answered = None  # the abort below is no answer
         self.abort()
 
@@ -168,7 +177,7 @@ class _Asking(Protocol):
         if self._refusal is not None:
             self._refuse()
         else:
-            self._fail(GatewayTimeout(f"no answer to the upgrade request within {seconds:g} s"))
+            self._fail(GatewayTimeout(f"no answer to the {self.asked} within {seconds:g} s"))
 
     def dataReceived(self, data: bytes) -> None:
         if self._http.our_state is h11.IDLE:
@@ -186,7 +195,7 @@ class _Asking(Protocol):
             while self._answered is not None and self._next(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError:
-            self._broken("the answer to the upgrade request is not HTTP")
+            self._broken(f"the answer to the {self.asked} is not HTTP")
 
     def _next(self, event: Any) -> bool:
         """Take one event of h11's; whether to ask for another."""
@@ -231,7 +240,7 @@ class _Asking(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = reason
-        self._broken("the connection was closed before the upgrade was answered")
+        self._broken(f"the connection was closed before the {self.asked} was answered")
 
     def _broken(self, why: str) -> None:
         if self._refusal is not None:
@@ -256,27 +265,34 @@ class _Asking(Protocol):
             self.transport.abortConnection()
 
 
-class _AskingFactory(Factory):
+class AskingFactory(Factory):
+    """Of connections that ask for something, by default for an upgrade."""
+
     noisy = False  # one line per session is the audit's business
-    protocol = _Asking
+    protocol: type[Asking] = Asking
 
 
-_FACTORY = _AskingFactory()
+_FACTORY = AskingFactory()
 
 
 async def connect(
-    endpoint: IStreamClientEndpoint, *, clock: IReactorTime, timeout_seconds: float
-) -> _Asking:
+    endpoint: IStreamClientEndpoint,
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float,
+    factory: AskingFactory = _FACTORY,
+) -> Asking:
     """
     Connect, TLS included, without sending anything yet.
 
+    :param factory: of what is to be asked.
     :raises BadGateway: nobody listens, or it is not whom we trust.
     :raises GatewayTimeout: nobody answered in time.
     """
-    connecting: Deferred[Any] = endpoint.connect(_FACTORY)
+    connecting: Deferred[Any] = endpoint.connect(factory)
     connecting.addTimeout(timeout_seconds, clock)
     try:
-        connection: _Asking = await connecting
+        connection: Asking = await connecting
     except (defer.TimeoutError, error.TimeoutError):
         raise GatewayTimeout(f"no connection within {timeout_seconds:g} s") from None
     except CancelledError:
@@ -286,8 +302,40 @@ async def connect(
     return connection
 
 
+async def connect_first(
+    endpoints: Iterable[tuple[str, IStreamClientEndpoint]],
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float,
+    factory: AskingFactory = _FACTORY,
+) -> tuple[str, Asking]:
+    """
+    The first of several that lets us connect, with its label.
+
+    :param endpoints: with labels for messages.
+    :param timeout_seconds: for each.
+    :raises BadGateway: none does; it says why of each.
+    :raises GatewayTimeout: none answered in time.
+    :raises ServiceUnavailable: there are none.
+    """
+    problems: list[tuple[str, APIError]] = []
+    for label, endpoint in endpoints:
+        try:
+            return label, await connect(
+                endpoint, clock=clock, timeout_seconds=timeout_seconds, factory=factory
+            )
+        except APIError as error:
+            problems.append((label, error))
+    if not problems:
+        raise ServiceUnavailable("there is no usable address to reach it")
+    told = "; ".join(f"{label}: {error.message}" for label, error in problems)
+    if all(isinstance(error, GatewayTimeout) for _, error in problems):
+        raise GatewayTimeout(f"cannot connect to {told}")
+    raise BadGateway(f"cannot connect to {told}")
+
+
 async def ask(
-    connection: _Asking, head: UpgradeRequest, *, clock: IReactorTime, timeout_seconds: float
+    connection: Asking, head: UpgradeRequest, *, clock: IReactorTime, timeout_seconds: float
 ) -> Upgraded:
     """
     Send the request on a connection from :func:`connect`.
@@ -298,7 +346,8 @@ async def ask(
     answered = connection.ask(head)
     timer = clock.callLater(timeout_seconds, connection.late, timeout_seconds)
     try:
-        return await answered
+        upgraded: Upgraded = await answered
+        return upgraded
     finally:
         if timer.active():
             timer.cancel()

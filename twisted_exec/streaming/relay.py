@@ -1,0 +1,157 @@
+"""
+The middle of the chain for what is only read: locate, ask, pass on.
+
+A log is a plain GET on every hop, and all that holds for a console's stream holds for it: each hop
+decides for itself (its locator does), nothing of the client's own request but what the locator read
+passes on, a refusal is a Status, no redirect is followed, and there is one audit start and one end.
+The bytes pass as they come and as fast as the client takes them: when it stops, so does the
+machine's end, which marks what a slow reader missed.  A client that leaves ends it on every hop.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from twisted_exec.api.status import APIError, BadGateway, MethodNotAllowed, Unauthorized
+from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    Ending,
+    IStreamLocator,
+    Location,
+)
+from twisted_exec.streaming.proxy import naming, outcome
+from twisted_exec.streaming.sessions import Session, Sessions
+from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.text_stream import TextStream
+from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
+
+
+class Relay:
+    """
+    Passes plain GETs on to where the locator says.
+
+    :param locator: its location's path has the whole query.
+    :param connect_seconds: for each address, TLS included.
+    :param answer_seconds: from the request to the head of the answer.
+    :param end_seconds: how long the log of a deleted machine may take for its last words.
+    """
+
+    def __init__(
+        self,
+        locator: IStreamLocator,
+        *,
+        sessions: Sessions,
+        clock: IReactorTime,
+        connect_seconds: float = 5,
+        answer_seconds: float = 10,
+        end_seconds: float = 2,
+    ) -> None:
+        self.locator, self.sessions, self.clock = locator, sessions, clock
+        self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
+        self.end_seconds = end_seconds
+
+    async def handle(self, request: Request) -> None:
+        """
+        Answer a request for a text; returns when it is over.
+
+        :raises APIError: it was refused, here or by the next hop; the caller
+            answers with it.  Cancelling (the client left) closes everything.
+        """
+        if request.method != b"GET":
+            request.setHeader(b"Allow", b"GET")
+            raise MethodNotAllowed("a log is read with GET")
+        try:
+            await _Passage(self, request).run()
+        except APIError as error:
+            raise naming(error, request.subject) from None
+
+
+class _Passage:
+    """One request's way through a relay."""
+
+    _text: TextStream
+    _late: IDelayedCall | None = None
+
+    def __init__(self, relay: Relay, request: Request) -> None:
+        self._relay, self._request = relay, request
+
+    async def run(self) -> None:
+        sessions, request = self._relay.sessions, self._request
+        try:
+            location = await self._relay.locator.locate(request)
+        except BaseException as problem:
+            sessions.refused(request.subject, *outcome(problem))
+            raise
+        request.subject = location.subject
+        session = sessions.open(location.subject)
+        try:
+            download = await self._reach(location)
+        except BaseException as problem:
+            code, reason = outcome(problem)
+            session.over(reason, code=code)
+            raise
+        await self._pass_on(download, session)
+
+    async def _reach(self, location: Location) -> Download:
+        relay = self._relay
+        label, connection = await connect_first(
+            location.endpoints,
+            clock=relay.clock,
+            timeout_seconds=relay.connect_seconds,
+            factory=DOWNLOADS,
+        )
+        audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
+        head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
+        try:
+            return await fetch(
+                connection, head, clock=relay.clock, timeout_seconds=relay.answer_seconds
+            )
+        except UpgradeRefused as refused:
+            raise _refusal(label, refused) from None
+        except APIError as error:
+            raise APIError(
+                f"{label}: {error.message}", code=error.code, reason=error.reason
+            ) from None
+
+    async def _pass_on(self, download: Download, session: Session) -> None:
+        self._text = text = TextStream(self._request, download.pause, download.resume)
+        try:
+            text.begin()
+            session.carry(self._end, lambda: text.cut("cut"))
+            download.deliver(text.write, self._ended)
+            session.over(await text.done, bytes_to_user=text.sent)
+        except CancelledError:
+            session.over("client closed", bytes_to_user=text.sent)
+            raise
+        finally:
+            download.abort()
+            if self._late is not None and self._late.active():
+                self._late.cancel()
+
+    def _ended(self, complete: bool) -> None:
+        """The next hop's answer is over."""
+        if complete:
+            self._text.finish("backend closed")
+        else:
+            self._text.break_off("backend lost")
+
+    def _end(self, ending: Ending) -> None:
+        """This hop wants it to end."""
+        if ending.reason == MACHINE_DELETED:
+            # Its own end knows, too, and ends the log behind what was printed last.
+            self._late = self._relay.clock.callLater(
+                self._relay.end_seconds, self._text.finish, ending.reason
+            )
+        else:
+            self._text.break_off(ending.reason, ending)
+
+
+def _refusal(label: str, refused: UpgradeRefused) -> APIError:
+    if refused.code == Unauthorized.code:
+        # Whoever asks us is known by now; it is we who are not.
+        return BadGateway(f"{label} does not accept this server's credentials")
+    if refused.code < 400:
+        return BadGateway(f"{label} answered with status code {refused.code}, and no log")
+    return refused.as_api_error()
