@@ -29,7 +29,7 @@ class LogCase(SynchronousTestCase):
         self.journal.append(data)
 
     def reader(self, **options: Any) -> LogReader:
-        return LogReader(self.journal, LogOptions(**options), self.now)
+        return LogReader(self.journal, LogOptions(**options))
 
     def log(self, **options: Any) -> bytes:
         """The whole log, read to its end."""

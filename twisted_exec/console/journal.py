@@ -33,7 +33,7 @@ class Journal:
     ``start`` is the offset of the oldest byte that is kept, ``end`` that of the
     next byte to come.  Offsets never go back, also when a line is opened again.
 
-    :param now_nanoseconds: the time of day, since the epoch.
+    :param now_nanoseconds: the time of day, since the epoch; :attr:`now` afterwards.
     :ivar closed: the machine is gone; nothing more will come.
     """
 
@@ -42,14 +42,14 @@ class Journal:
         self.end = 0
         self.closed = False
         self._segments: deque[bytearray] = deque()
-        self._now = now_nanoseconds
+        self.now = now_nanoseconds
         self._marks = _Marks()
         self._watchers: dict[Callable[[], None], None] = {}
 
     def append(self, data: bytes) -> None:
         """Add what the line printed, 1 byte or more."""
         begins_line = not self._segments or self._segments[-1].endswith(_NEWLINE)
-        self._marks.add(self.end, self._now(), begins_line or _NEWLINE in data)
+        self._marks.add(self.end, self.now(), begins_line or _NEWLINE in data)
         last = self._segments[-1] if self._segments else None
         if last is None or len(last) + len(data) > _SEGMENT_BYTES:
             last = bytearray()

@@ -23,15 +23,11 @@ _NEWLINE = b"\n"
 
 
 class LogReader:
-    """
-    One reader's way through a journal.
+    """One reader's way through a journal."""
 
-    :param now_nanoseconds: the time of day, for ``since_seconds``.
-    """
-
-    def __init__(self, journal: Journal, options: LogOptions, now_nanoseconds: int) -> None:
+    def __init__(self, journal: Journal, options: LogOptions) -> None:
         self._journal, self._options = journal, options
-        self._offset = _first(journal, options, now_nanoseconds)
+        self._offset = _first(journal, options)
         self._end = None if options.follow else journal.end
         self._left = options.limit_bytes
         self._begins_line = True
@@ -97,7 +93,7 @@ class LogReader:
         return self._stamp[1]
 
 
-def _first(journal: Journal, options: LogOptions, now_nanoseconds: int) -> int:
+def _first(journal: Journal, options: LogOptions) -> int:
     """
     Where to begin: with the last lines, and of those with what is new enough.
 
@@ -106,7 +102,7 @@ def _first(journal: Journal, options: LogOptions, now_nanoseconds: int) -> int:
     first = journal.start
     if options.tail_lines is not None:
         first = journal.last_lines(options.tail_lines)
-    since = options.since(now_nanoseconds)
+    since = options.since(journal.now())
     if since is not None:
         first = max(first, journal.printed_since(since))
     return first

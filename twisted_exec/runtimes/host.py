@@ -20,9 +20,11 @@ from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.components import proxyForInterface
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, Target, parse_target
@@ -62,9 +64,11 @@ class Settings:
 _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
+@implementer(IMachineLogs)
 class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
     """
-    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
+    and :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
 
     :param checks: called when starting; what one raises keeps the runtime from it.
     :ivar runtime: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
@@ -94,6 +98,7 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
             state_directory=settings.state_directory,
             cache=cache,
             exec_url=lambda token: self.streams.exec_url(token),
+            log_url=lambda token: self.streams.log_url(token),
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),
@@ -102,6 +107,7 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
             audit,
             reactor,
             drain_seconds=settings.drain_seconds,
+            read_log=self.runtime.read_log,
         )
         self.iri = IRIServer(
             self.runtime,
@@ -116,6 +122,10 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
         self._starting: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
         self._outcome: Failure | bool = False
+
+    def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
+        """As :meth:`IMachineLogs.log`."""
+        return self.runtime.log(request, **facts)
 
     def startService(self) -> None:
         """Start; problems end :meth:`when_ready`."""

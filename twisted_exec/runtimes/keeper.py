@@ -9,6 +9,7 @@ printed before.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -49,13 +50,15 @@ class Keeper:
         state_changed: Callable[[int, str, str], None],
         *,
         limits: Limits = DEFAULT_LIMITS,
+        now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
         self._driver = driver
         self._facts = facts
         self._clock = clock
         self._state_changed = state_changed
         self._limits = limits
-        self._journal = Journal()
+        self.journal = Journal(now_nanoseconds)
+        """What the machine printed, through all restarts."""
         self._keeping: Deferred[None] | None = None
         self._wanted = False
         self._rest: Deferred[None] | None = None
@@ -118,7 +121,7 @@ class Keeper:
         run = self._driver.run(self._facts)
         size = None if self.session is None else self.session.size
         self.session = Session(
-            run, self._clock, journal=self._journal, size=size, limits=self._limits
+            run, self._clock, journal=self.journal, size=size, limits=self._limits
         )
         return run, self.session
 

@@ -33,10 +33,12 @@ from twisted_exec.api.status import (
     NotImplementedByBackend,
     ServiceUnavailable,
 )
+from twisted_exec.console.journal import Journal
 from twisted_exec.console.session import DEFAULT_LIMITS, Limits, Session
-from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.request_cache import Grant, RequestCache
+from twisted_exec.iri.request_cache import LOG, Grant, RequestCache
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POWERED_OFF,
@@ -94,7 +96,7 @@ def _answered(method: Callable[_P, Deferred[_Answer]]) -> Callable[_P, Deferred[
     return call
 
 
-@implementer(IMachineRuntime)
+@implementer(IMachineRuntime, IMachineLogs)
 class MachineRuntime(Service):
     """
     Runs machines on this host.
@@ -105,6 +107,7 @@ class MachineRuntime(Service):
         the runtime sees to it that only one uses it.
     :param cache: where Exec puts its tokens.
     :param exec_url: the URL for a token; an empty one when there is no console.
+    :param log_url: likewise, of the console's log.
     """
 
     _log = Logger()
@@ -118,6 +121,7 @@ class MachineRuntime(Service):
         state_directory: str,
         cache: RequestCache,
         exec_url: Callable[[str], str],
+        log_url: Callable[[str], str] = lambda token: "",
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -128,7 +132,7 @@ class MachineRuntime(Service):
         self._reactor = reactor
         self._state_directory = state_directory
         self._cache = cache
-        self._exec_url = exec_url
+        self._exec_url, self._log_url = exec_url, log_url
         self._limits = limits
         self._now_nanoseconds = now_nanoseconds
         self._offered: dict[str, RuntimeClass] = {}
@@ -217,17 +221,29 @@ class MachineRuntime(Service):
         session = self._session(record, grant.machine_uid)
         return record.subject(), session.viewer()
 
+    def read_log(self, grant: Grant) -> tuple[Subject, Journal]:
+        """
+        What a token for a log leads to: the machine's names, and what it printed.
+
+        :raises NotFound: the machine is gone, or another one.
+        """
+        record = self._machines.get(grant.machine_id)
+        return record.subject(), self._keeper(record, grant.machine_uid).journal
+
     def _session(self, record: Record, machine_uid: str) -> Session:
+        session = self._keeper(record, machine_uid).session
+        if session is None:
+            raise Conflict(f'machine "{record.label}" is powered off')
+        return session
+
+    def _keeper(self, record: Record, machine_uid: str) -> Keeper:
         if machine_uid and record.uid and machine_uid != record.uid:
             raise NotFound("machines", record.id)
         if record.state == pb.MACHINE_TERMINATING:
             raise NotFound(
                 "machines", record.id, message=f'machine "{record.label}" is being deleted'
             )
-        session = self._keepers[record.id].session
-        if session is None:
-            raise Conflict(f'machine "{record.label}" is powered off')
-        return session
+        return self._keepers[record.id]
 
     # IMachineRuntime.
 
@@ -339,6 +355,19 @@ class MachineRuntime(Service):
         self._session(self._machines.get(grant.machine_id), machine_uid)
         return succeed(pb.ExecResponse(url=self._exec_url(self._cache.insert(grant))))
 
+    @_answered
+    def log(
+        self,
+        request: console_pb2.LogRequest,
+        *,
+        user: str = "",
+        machine_uid: str = "",
+        session: str = "",
+    ) -> Deferred[console_pb2.LogResponse]:
+        grant = Grant(request.machine_id, machine_uid, user, session, LOG)
+        self._keeper(self._machines.get(grant.machine_id), machine_uid)
+        return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
+
     # One machine.
 
     def _keep(self, record: Record) -> None:
@@ -366,6 +395,7 @@ class MachineRuntime(Service):
             self._reactor,
             lambda *told: self._state_changed(record, *told),
             limits=self._limits,
+            now_nanoseconds=self._now_nanoseconds,
         )
         self._keepers[record.id] = keeper
         if record.spec.power == pb.POWER_ON:
@@ -375,9 +405,12 @@ class MachineRuntime(Service):
 
     def _delete(self, record: Record) -> None:
         self._cache.forget_machine(record.id)
-        stopping = self._keepers[record.id].power_off(
+        keeper = self._keepers[record.id]
+        stopping = keeper.power_off(
             Ending(MACHINE_DELETED, f'machine "{record.label}" was deleted')
         )
+        # The line is let go of: what its processes still say reaches nobody.
+        keeper.journal.close()
         record.set_state(pb.MACHINE_TERMINATING)
 
         def deleted(_: object) -> None:

@@ -1,0 +1,72 @@
+"""
+A log on its way to a reader: from the journal into an HTTP answer.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError
+
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
+from twisted_exec.streaming.sessions import Session
+from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.text_stream import TextStream
+
+from .journal import Journal
+from .log import LogReader
+
+
+class LogStream:
+    """
+    One reader's answer.
+
+    It takes from the journal what the client takes from it, so it costs no memory of its own, and the
+    line never waits for it.
+    """
+
+    def __init__(self, request: Request, journal: Journal, options: LogOptions) -> None:
+        self._journal, self._reader = journal, LogReader(journal, options)
+        self._text = TextStream(request, self._pause, self._resume)
+        self._paused = self._pumping = False
+
+    async def run(self, session: Session) -> None:
+        """
+        Answer; returns when it is over, and has told ``session``.
+
+        Cancelling means that the client has left.
+        """
+        text = self._text
+        try:
+            text.begin()
+            session.carry(self._end, lambda: text.cut("cut"))
+            self._journal.watch(self._pump)
+            self._pump()
+            session.over(await text.done, bytes_to_user=text.sent)
+        except CancelledError:
+            session.over("client closed", bytes_to_user=text.sent)
+            raise
+        finally:
+            self._journal.unwatch(self._pump)
+
+    def _pause(self) -> None:
+        self._paused = True
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Write what is there, until the client has enough."""
+        if self._pumping:
+            return
+        self._pumping = True  # a write may pause and resume us at once
+        try:
+            while not self._paused and (data := self._reader.read()):
+                self._text.write(data)
+        finally:
+            self._pumping = False
+        if self._reader.over:
+            self._text.finish(MACHINE_DELETED if self._journal.closed else COMPLETED)
+
+    def _end(self, ending: Ending) -> None:
+        self._text.break_off(ending.reason, ending)
