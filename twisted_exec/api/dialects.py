@@ -101,11 +101,15 @@ class Dialect:
             return user[len(self.pool_identity_prefix) :] or None
         return None
 
-    def poollet_path(self, namespace: str, name: str) -> str:
-        """Where a poollet serves the console; it has no version segment.  Percent-encoded."""
+    def poollet_path(self, namespace: str, name: str, subresource: str = "exec") -> str:
+        """
+        Where a poollet serves the console; it has no version segment.  Percent-encoded.
+
+        :param subresource: ``exec``, or ``log`` at poollets of our own make.
+        """
         return (
             f"/apis/{self.group}/namespaces/{quote(namespace, safe='')}"
-            f"/{self.workload.plural}/{quote(name, safe='')}/exec"
+            f"/{self.workload.plural}/{quote(name, safe='')}/{subresource}"
         )
 
 

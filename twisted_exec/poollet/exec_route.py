@@ -1,5 +1,6 @@
 """
-The console route of a poollet: who asks, may they, and where the console is.
+The console route of a poollet: who asks, may they, and where the console is.  The route of logs
+(:mod:`.log_route`) asks the same questions.
 
 The poollet decides for itself.  A user whom a named proxy forwards needs
 ``create`` on ``machines/exec`` of that very machine, and the proxy needs
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import ClassVar, cast
 from urllib.parse import quote
 
 from twisted.internet.defer import Deferred, TimeoutError, succeed
@@ -54,6 +55,9 @@ RUNTIME_SECONDS = 4.0
 For all that the runtime is asked for one console.  An API server waits 5 s for us: it is to hear
 what is wrong, not to guess.
 """
+
+VERBS = {"exec": "create", "log": "get"}
+"""What each subresource of a machine needs."""
 
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 USER_HEADER = b"X-Twisted-Exec-User"
@@ -118,10 +122,11 @@ class Gate:
             raise Unauthorized
         return replace(asking, user=user)
 
-    async def admit(self, asking: Asking, namespace: str, name: str) -> None:
+    async def admit(self, asking: Asking, subject: Subject) -> None:
         """
-        :raises Forbidden: the user may not open that console, or the caller may
-            not reach this pool.
+        :param subject: which machine, and what of it: opening a console is a ``create``,
+            reading its log a ``get``.
+        :raises Forbidden: the user may not do that, or the caller may not reach this pool.
         :raises APIError: it could not be found out.
         """
         dialect = self.dialect
@@ -130,13 +135,13 @@ class Gate:
             await self.require(
                 Attributes(
                     asking.user,
-                    "create",
+                    VERBS[subject.subresource],
                     dialect.group,
                     dialect.version,
                     dialect.workload.plural,
-                    "exec",
-                    namespace,
-                    name,
+                    subject.subresource,
+                    subject.namespace,
+                    subject.machine,
                 )
             )
         await self.require(
@@ -167,7 +172,7 @@ class Gate:
         where = f' in the namespace "{attributes.namespace}"' if attributes.namespace else ""
         raise Forbidden(
             f'{qualified} "{attributes.name}" is forbidden: User "{attributes.user.name}" cannot '
-            f'create resource "{attributes.resource}/{attributes.subresource}" in API group '
+            f'{attributes.verb} resource "{attributes.resource}/{attributes.subresource}" in API group '
             f'"{attributes.group}"{where}' + (f": {decision.reason}" if decision.reason else ""),
             details={
                 "name": attributes.name,
@@ -198,7 +203,10 @@ class ExecLocator:
 
     :param store: the pool's Machines, as last seen.
     :param observed: the runtime's machines for a UID, as last listed.
+    :cvar needs_power: of a machine that is off there is nothing to be reached.
     """
+
+    needs_power: ClassVar[bool] = True
 
     gate: Gate
     client: IKubeClient
@@ -208,7 +216,7 @@ class ExecLocator:
     dialler: Dialler
     clock: IReactorTime
     runtime_seconds: float = RUNTIME_SECONDS
-    _askings: dict[str, Asking] = field(default_factory=dict)
+    askings: dict[str, Asking] = field(default_factory=dict)
     """Who opened each session, to ask again whether they may."""
 
     async def review(self, subject: Subject) -> None:
@@ -219,16 +227,16 @@ class ExecLocator:
         :raises Forbidden: its user, or the proxy, may not any more.
         :raises APIError: it could not be found out.
         """
-        asking = self._askings.get(subject.session)
+        asking = self.askings.get(subject.session)
         if asking is not None:
             asking = await self.gate.who_again(asking)
-            await self.gate.admit(asking, subject.namespace, subject.machine)
+            await self.gate.admit(asking, subject)
 
     def forget_all_but(self, sessions: Iterable[str]) -> None:
         """Only these sessions are left."""
         live = set(sessions)
-        for session in [session for session in self._askings if session not in live]:
-            del self._askings[session]
+        for session in [session for session in self.askings if session not in live]:
+            del self.askings[session]
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
@@ -237,13 +245,13 @@ class ExecLocator:
     async def _locate(self, request: Request) -> Location:
         asking = await self.gate.who(request)
         request.subject = subject = self._subject(request, asking)
-        await self.gate.admit(asking, subject.namespace, subject.machine)
+        await self.gate.admit(asking, subject)
         machine = await self._machine(subject)
         request.subject = subject = replace(subject, uid=machine["metadata"]["uid"])
         self._check(machine)
-        require_upgrade(request)
+        self._check_request(request)
         location = await self._to(subject)
-        self._askings[subject.session] = asking
+        self.askings[subject.session] = asking
         return location
 
     async def _to(self, subject: Subject) -> Location:
@@ -318,8 +326,14 @@ class ExecLocator:
         told = f'{self.gate.dialect.workload.qualified} "{metadata["name"]}"'
         if metadata.get("deletionTimestamp"):
             raise Conflict(f"{told} is being deleted")
-        if not wants_power(machine):
+        if self.needs_power and not wants_power(machine):
             raise Conflict(f"{told} is powered off")
+
+    def _check_request(self, request: Request) -> None:
+        """
+        :raises BadRequest: it is not the kind of request that is answered here.
+        """
+        require_upgrade(request)
 
     async def _check_again(self, subject: Subject) -> None:
         """
@@ -354,13 +368,17 @@ class ExecLocator:
             raise ServiceUnavailable(f"{told} is not running yet", retry_after_seconds=1)
         if len(machines) > 1:
             raise Conflict(f"{told} has {len(machines)} machines in the runtime")
+        return self.dialler.target(await self._url(machines[0].metadata.id, subject))
+
+    async def _url(self, machine_id: str, subject: Subject) -> str:
+        """What the runtime offers; empty when it offers nothing."""
         answer = await self.runtime.exec(
-            pb.ExecRequest(machine_id=machines[0].metadata.id),
+            pb.ExecRequest(machine_id=machine_id),
             user=subject.user,
             machine_uid=subject.uid,
             session=subject.session,
         )
-        return self.dialler.target(answer.url)
+        return str(answer.url)
 
     async def _in_time(self, asked: Deferred[Target]) -> Target:
         try:

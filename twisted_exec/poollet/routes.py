@@ -1,5 +1,5 @@
 """
-What a poollet serves: consoles, probes and figures.
+What a poollet serves: consoles, their logs, probes and figures.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.poollet.exec_route import Gate
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Dispatcher, Request, respond, respond_text
 
@@ -26,18 +27,23 @@ class PoolletRoutes(Dispatcher):
     """
 
     def __init__(
-        self, gate: Gate, proxy: Proxy, health: Health, registry: CollectorRegistry
+        self,
+        gate: Gate,
+        proxy: Proxy,
+        relay: Relay,
+        health: Health,
+        registry: CollectorRegistry,
     ) -> None:
         super().__init__()
-        self._gate, self._proxy = gate, proxy
+        self._gate, self._proxy, self._relay = gate, proxy, relay
         self._health, self._registry = health, registry
         self._routes = Routes()
         dialect = gate.dialect
-        console = (
-            f"/apis/{dialect.group}/namespaces/{{namespace}}"
-            f"/{dialect.workload.plural}/{{name}}/exec"
+        machine = (
+            f"/apis/{dialect.group}/namespaces/{{namespace}}/{dialect.workload.plural}/{{name}}"
         )
-        self._routes.add(["GET", "POST", "DELETE"], console, self._console)
+        self._routes.add(["GET", "POST", "DELETE"], f"{machine}/exec", self._console)
+        self._routes.add(["GET"], f"{machine}/log", self._read)
         self._routes.add(["GET"], "/healthz", self._healthz)
         self._routes.add(["GET"], "/livez", self._healthz)
         self._routes.add(["GET"], "/readyz", self._readyz)
@@ -48,13 +54,21 @@ class PoolletRoutes(Dispatcher):
         await self._routes.dispatch(request)
 
     async def _console(self, request: Request, names: Mapping[str, str]) -> None:
+        self._name(request, names, "exec")
+        await self._proxy.handle(request)
+
+    async def _read(self, request: Request, names: Mapping[str, str]) -> None:
+        self._name(request, names, "log")
+        await self._relay.handle(request)
+
+    def _name(self, request: Request, names: Mapping[str, str], subresource: str) -> None:
         request.subject = replace(
             request.subject,
             namespace=names["namespace"],
             machine=names["name"],
+            subresource=subresource,
             pool=self._gate.pool,
         )
-        await self._proxy.handle(request)
 
     async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
         respond_text(request, 200, "ok")

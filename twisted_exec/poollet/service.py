@@ -39,8 +39,9 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
-from twisted_exec.poollet.exec_route import ExecLocator, Gate
+from twisted_exec.poollet.exec_route import Asking, ExecLocator, Gate
 from twisted_exec.poollet.interfaces import IPoollet
+from twisted_exec.poollet.log_route import LogLocator
 from twisted_exec.poollet.loop import Loop
 from twisted_exec.poollet.plan import Terms
 from twisted_exec.poollet.pool import Address, Pool, default_addresses
@@ -49,7 +50,8 @@ from twisted_exec.poollet.routes import PoolletRoutes
 from twisted_exec.poollet.runtime_events import RuntimeEvents
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.relay import Relay
+from twisted_exec.streaming.sessions import Sessions, concerned
 from twisted_exec.streaming.site import Site
 from twisted_exec.tls import pem
 from twisted_exec.tls.endpoints import server_endpoint
@@ -249,7 +251,7 @@ class Poollet(Service):
             self._authorizer,
             settings.pool_proxy_suffices,
         )
-        locator = ExecLocator(
+        parts = (
             self._gate,
             self._client,
             self._runtime,
@@ -258,6 +260,9 @@ class Poollet(Service):
             self._dialler,
             reactor,
         )
+        askings: dict[str, Asking] = {}
+        locator = ExecLocator(*parts, askings=askings)
+        relay = Relay(LogLocator(*parts, askings=askings), sessions=self.sessions, clock=reactor)
         self._proxy = Proxy(
             locator,
             hop="poollet",
@@ -267,7 +272,7 @@ class Poollet(Service):
         )
         self.withdrawal = Withdrawal(self.sessions, locator, reactor)
         self.health = Health(reactor)
-        routes = PoolletRoutes(self._gate, self._proxy, self.health, self.registry)
+        routes = PoolletRoutes(self._gate, self._proxy, relay, self.health, self.registry)
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
 
     def _make_health(self) -> None:
@@ -376,8 +381,7 @@ class Poollet(Service):
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
         ending = machine_ending(before, after)
         if ending is not None and before is not None:
-            uid = before["metadata"]["uid"]
-            self.sessions.end(lambda subject: subject.uid == uid, ending)
+            self.sessions.end(concerned(before["metadata"]["uid"], ending), ending)
         self.loop.changed(before, after)
         if before is None or after is None:
             self.registration.poke()
