@@ -47,7 +47,7 @@ class DiscoveryTests(APITestCase):
         self.assertIn("watch", machines["verbs"])
         self.assertEqual(
             {item["subresource"]: item["verbs"] for item in machines["subresources"]},
-            {"exec": ["create", "get"], "status": ["get", "patch", "update"]},
+            {"exec": ["create", "get"], "log": ["get"], "status": ["get", "patch", "update"]},
         )
         exec_kind = machines["subresources"][0]["responseKind"]["kind"]
         self.assertEqual(exec_kind, "MachineExecOptions")
@@ -66,6 +66,7 @@ class DiscoveryTests(APITestCase):
             [
                 "machines",
                 "machines/exec",
+                "machines/log",
                 "machines/status",
                 "machinepools",
                 "machinepools/status",

@@ -21,6 +21,7 @@ from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
+from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.pods_access import PodsAuthorizer
 from twisted_exec.apiserver.pods_storage import PodStorage
@@ -41,6 +42,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Sessions
 
@@ -106,7 +108,8 @@ def assemble(
             rest.add_to(routes, kind)
     Reviews(gate, authorizer, tokens).add_to(routes)
     Documents(registry, gate, metrics).add_to(routes)
-    locator = MachineLocator(gate, fence, storage, IRONCORE, backend, reactor, revocation.opened)
+    places = (gate, fence, storage, IRONCORE, backend, reactor, revocation.opened)
+    locator = MachineLocator(*places)
     proxy = partial(
         Proxy,
         hop="apiserver",
@@ -115,7 +118,15 @@ def assemble(
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )
+    relay = Relay(
+        LogLocator(*places),
+        sessions=sessions,
+        clock=reactor,
+        connect_seconds=backend.seconds,
+        answer_seconds=backend.seconds,
+    )
     consoles = console_routes(proxy(locator))
+    add_log(consoles, kinds.MACHINES, relay)
     if pods_view:
         pods = PodStorage(storage)
         followers.append(pods)
@@ -124,6 +135,7 @@ def assemble(
         seen.add_to(routes, kinds.PODS)
         add_refusals(routes)
         add_consoles(consoles, proxy(PodLocator(locator)))
+        add_log(consoles, kinds.PODS, relay)
     health = Health(reactor)
     health.add("storage", storage.probe)
     return Parts(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 from urllib.parse import quote
 
 from cryptography import x509
@@ -76,7 +77,14 @@ class MachineLocator:
     Finds the poollet behind ``.../machines/NAME/exec``.
 
     :param opened: called for each stream that may be opened.
+    :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
+        method (k8s#78741).
+    :cvar needs_power: of a machine that is off there is nothing to be reached.
     """
+
+    subresource: ClassVar[str] = "exec"
+    verb: ClassVar[str] = "create"
+    needs_power: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -98,25 +106,40 @@ class MachineLocator:
         return Deferred.fromCoroutine(self._locate(request))
 
     async def _locate(self, request: APIRequest) -> Location:
-        target = console_target(request.path)
-        request.subject = replace(request.subject, namespace=target.namespace, machine=target.name)
+        target = replace(console_target(request.path), subresource=self.subresource)
+        request.subject = replace(
+            request.subject,
+            namespace=target.namespace,
+            machine=target.name,
+            subresource=self.subresource,
+        )
         sender = await self._gate.sender(request)
         request.subject = replace(request.subject, user=sender.name)
         user = request.requester = await self._gate.acting(request, sender)
         if user is not sender:  # on record are both
             request.subject = replace(request.subject, user=user.name, caller=sender.name)
-        # Opening a console is a create whatever the HTTP method (k8s#78741).
-        allowed = await self._gate.authorize_target(user, "create", target)
+        allowed = await self._gate.authorize_target(user, self.verb, target)
         self._fence.check_connect(user, target.name)
         headers = forwarded_headers(user)
-        if Query(request.args).texts("dryRun"):
-            raise BadRequest("dryRun is not supported for exec")
+        query = self._query(request, target)
         machine = await self._machine(target)
         pool = kinds.pool_name(machine)
         request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
         location = self._to(await self._pool(target.name, pool), request, target)
         self._opened(request, request.subject.session, allowed)
-        return replace(location, headers=headers)
+        path = location.path + (b"?" + query if query else b"")
+        return replace(location, path=path, headers=headers)
+
+    def _query(self, request: APIRequest, target: Target) -> bytes:
+        """
+        Check what else is asked for.
+
+        :return: the query for the next hop; may be empty.
+        :raises APIError: that makes no sense.
+        """
+        if Query(request.args).texts("dryRun"):
+            raise BadRequest("dryRun is not supported for exec")
+        return b""
 
     async def _machine(self, target: Target) -> Object:
         machine = await self._storage.get(MACHINES.resource, target.namespace, target.name)
@@ -125,7 +148,7 @@ class MachineLocator:
             raise Conflict(f"{told} is being deleted")
         if not kinds.pool_name(machine):
             raise BadRequest(f"machine {target.name} has no machine pool assigned")
-        if machine["spec"].get("power") == "Off":
+        if self.needs_power and machine["spec"].get("power") == "Off":
             raise Conflict(f"{told} is powered off: set spec.power to On")
         return machine
 
@@ -158,7 +181,9 @@ class MachineLocator:
         return Location(
             subject=request.subject,
             endpoints=[(f'pool "{name}" at {at}', to) for at, to in endpoints.items()],
-            path=self._dialect.poollet_path(target.namespace, target.name).encode("ascii"),
+            path=self._dialect.poollet_path(
+                target.namespace, target.name, target.subresource
+            ).encode("ascii"),
             host=first.encode("ascii" if first.isascii() else "idna"),
             streams=TERMINAL,
         )

@@ -34,7 +34,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.sessions import Sessions, concerned
 
 RECHECK_SECONDS = 10.0
 SOON_SECONDS = 0.1
@@ -69,8 +69,7 @@ class ObjectEndings(Service):
     def _machine_changed(self, event: Event) -> None:
         ending = machine_ending(event)
         if ending is not None:
-            uid = event.obj["metadata"]["uid"]
-            self._sessions.end(lambda subject: subject.uid == uid, ending)
+            self._sessions.end(concerned(event.obj["metadata"]["uid"], ending), ending)
 
     def _pool_changed(self, event: Event) -> None:
         if _is_going(event):

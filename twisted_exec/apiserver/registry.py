@@ -17,6 +17,8 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
     """The verbs that discovery shows for a kind or its subresource."""
     if subresource in kind.connects:
         return ["create", "get"]
+    if subresource in kind.texts:
+        return ["get"]
     if subresource:
         return ["get"] if kind.read_only else ["get", "patch", "update"]
     if kind.read_only:
@@ -26,7 +28,7 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
 
 def subresources_of(kind: Kind) -> list[str]:
     """The subresources of a kind, in order."""
-    return sorted([*kind.connects, *(["status"] if kind.has_status else [])])
+    return sorted([*kind.connects, *kind.texts, *(["status"] if kind.has_status else [])])
 
 
 class Registry:

@@ -46,7 +46,7 @@ class APIDispatcher(Dispatcher):
     else nothing is said before it is known who asks.
 
     :param routes: of everything but probes and consoles.
-    :param consoles: of ``machines/exec``.
+    :param consoles: of ``machines/exec`` and ``machines/log``.
     """
 
     def __init__(self, routes: Routes, consoles: Routes, gate: Gate, health: Health) -> None:

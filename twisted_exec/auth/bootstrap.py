@@ -4,6 +4,10 @@ The roles and bindings that exist from the start.
 Kubernetes' own where it has them, with its names; those of ironcore's machine
 pools; and one for the API server that forwards people to poollets.  Nobody but
 ``system:masters`` may open a console until someone binds ``edit`` or ``admin``.
+
+In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of machines: a container's
+log is what a program chose to write, a console's is what people saw who were logged in there, and
+much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
 """
 
 from __future__ import annotations
@@ -88,6 +92,7 @@ _ROLES = [
         "system:aggregate-to-edit",
         _on(_MACHINES, _WRITE),
         _on(f"{_MACHINES}/exec", ("create",)),
+        _on(f"{_MACHINES}/log", ("get",)),
         _on("events", _WRITE, ("",)),
         part_of="edit",
     ),

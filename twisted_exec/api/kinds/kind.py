@@ -95,6 +95,7 @@ class Kind:
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
     :param connects: subresources that open a stream, by name.
+    :param texts: names of subresources that are read, and are text.
     """
 
     resource: Resource
@@ -114,6 +115,7 @@ class Kind:
     stored: bool = True
     read_only: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     terminating_status: Mapping[str, Any] = field(default_factory=dict)
     held_by: Callable[[Object], list[str]] = _finalizers

@@ -262,6 +262,7 @@ MACHINES = Kind(
     },
     unconditional_update=False,
     connects={"exec": Connect("MachineExecOptions", _EXEC_OPTIONS)},
+    texts=("log",),
     initial_status={"state": "Pending"},
     prepare=_prepare_machine,
     validate=_validate_machine,

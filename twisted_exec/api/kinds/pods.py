@@ -186,4 +186,5 @@ PODS = Kind(
     read_only=True,
     has_status=True,
     connects=_CONNECTS,
+    texts=("log",),
 )
