@@ -49,3 +49,15 @@ def newest_kubectl() -> str | None:
 def newest_kubectl_program() -> str | None:
     """A kubectl of the newest release, built from Go modules."""
     return shutil.which(os.environ.get("KUBECTL_NEWEST", "kubectl.newest"))
+
+
+def kubelet_streams() -> str | None:
+    """Why the streaming server of kubelets cannot be tried here, or ``None``."""
+    if kubelet_streams_program():
+        return kubectl()
+    return "kubelet-streams is not on PATH, nor where KUBELET_STREAMS says (see tests/interop)"
+
+
+def kubelet_streams_program() -> str:
+    """Where it is, or nothing."""
+    return os.environ.get("KUBELET_STREAMS") or shutil.which("kubelet-streams") or ""

@@ -27,6 +27,11 @@ def found() -> dict[str, str]:
     return {path.name: str(path) for path in versions} | {"kubectl": default}
 
 
+def carrier(name: str) -> str:
+    """What a kubectl's streams are carried by, by itself."""
+    return "SPDY/3.1" if name in ("kubectl.1.27", "kubectl.1.28", "kubectl.1.29") else "websocket"
+
+
 async def run(
     kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 60
 ) -> tuple[int, str, str]:

@@ -64,11 +64,15 @@ class Pods(Dispatcher):
         if path in _DOCUMENTS:
             respond_json(request, 200, _DOCUMENTS[path])
         elif path.startswith("/api/v1/namespaces/default/pods/p1/"):
-            wanted = request.requestHeaders.getRawHeaders(b"upgrade", [b""])[0].decode()
-            server = serve(request, self.attach(), session="s-1", user="u", clock=reactor)  # type: ignore[arg-type]
-            self.served.append((wanted, server))
+            await self.stream(request)
         else:
             raise NotFound("", path, message=f"there is no {json.dumps(path)} here")
+
+    async def stream(self, request: Request) -> None:
+        """Answer a request for a console."""
+        wanted = request.requestHeaders.getRawHeaders(b"upgrade", [b""])[0].decode()
+        server = serve(request, self.attach(), session="s-1", user="u", clock=reactor)  # type: ignore[arg-type]
+        self.served.append((wanted, server))
 
 
 class PodServer:

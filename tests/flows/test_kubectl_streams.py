@@ -131,9 +131,8 @@ class KubectlTestCase(TestCase):
 
 def expected(name: str) -> tuple[str, str]:
     """What a kubectl speaks by itself."""
-    if name in ("kubectl.1.27", "kubectl.1.28", "kubectl.1.29"):
-        return "SPDY/3.1", "v4.channel.k8s.io"
-    return "websocket", "v5.channel.k8s.io"
+    carrier = kubectls.carrier(name)
+    return carrier, "v4.channel.k8s.io" if carrier == "SPDY/3.1" else "v5.channel.k8s.io"
 
 
 class ExecTests(KubectlTestCase):

@@ -13,4 +13,8 @@ nothing, passes them over.
       go get k8s.io/kubectl@v0.37.2 k8s.io/component-base@v0.37.2 && go mod tidy
       v=k8s.io/component-base/version
       go build -ldflags "-X $v.gitVersion=v1.37.2 -X $v.gitMajor=1 -X $v.gitMinor=37" .
+* ``kubelet_streams``: the streaming server that kubelets and CRI runtimes are made of, as
+  ``kubelet-streams`` on ``PATH`` or where ``KUBELET_STREAMS`` says.  To build it::
+
+      cd tests/interop/kubelet && go build -o WHERE/kubelet-streams .
 """

@@ -1,0 +1,97 @@
+"""
+Every kubectl against an end that does not speak what it does, through a proxy of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending
+from twisted_exec.testing.attachment import EchoAttachment
+
+from . import kubectls
+from .programs import resize, terminal
+from .test_kubectl_streams import Command, Terminal
+from .translated import Served, foreign_pods
+
+DATA = b"".join(b"%015d\n" % number for number in range(1 << 16))
+
+
+class TranslationTests(TestCase):
+    """A machine's end that speaks SPDY and WebSockets up to version 4, as Go's does."""
+
+    skip = needs.kubectl()
+    timeout = 240
+    ends: dict[str, Any] = {}
+    asked: dict[str, list[bytes]] = {
+        "SPDY/3.1": [b"SPDY/3.1"],
+        "websocket": [b"websocket", b"SPDY/3.1"],
+    }
+
+    async def setUp(self) -> None:
+        self.kubectls = kubectls.found()
+        home = self.mktemp()
+        with open(home, "w"):
+            self.env = {"HOME": home + ".d", "KUBECONFIG": home}
+        self.served = Served()
+        self.addCleanup(self.served.stop)
+        self.attach: Any = EchoAttachment
+        self.foreign, self.pods, self.url = await foreign_pods(
+            self.served, lambda: self.attach(), **self.ends
+        )
+
+    async def run_kubectl(self, name: str, *argv: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Exit code, standard output, everything printed; and nothing is left of the session."""
+        self.foreign.asked.clear()
+        server = f"--server={self.url}"
+        told = await kubectls.run(self.kubectls[name], server, *argv, env=self.env, stdin=stdin)
+        self.assertEqual(self.foreign.asked, self.asked[kubectls.carrier(name)], name)
+        return told
+
+    async def test_input(self) -> None:
+        """A megabyte goes in, the same comes out, its end ends the session."""
+        for name in self.kubectls:
+            code, stdout, told = await self.run_kubectl(
+                name, "exec", "-i", "p1", "--", "cat", stdin=DATA
+            )
+            self.assertEqual((code, stdout == DATA.decode()), (0, True), (name, told[-300:]))
+
+    async def test_exit_code(self) -> None:
+        """Output to its last byte, then the process's code."""
+        self.attach = lambda: Command(DATA, Ending(COMPLETED, exit_code=7))
+        for name in self.kubectls:
+            code, stdout, _ = await self.run_kubectl(name, "exec", "p1", "--", "ls")
+            self.assertEqual((code, stdout == DATA.decode()), (7, True), name)
+
+    async def test_failure(self) -> None:
+        """Any other ending in its own words."""
+        self.attach = lambda: Command(b"out\n", Ending(LINE_LOST, "the line is lost"))
+        for name in self.kubectls:
+            code, stdout, told = await self.run_kubectl(name, "exec", "p1", "--", "ls")
+            self.assertEqual((code, stdout), (1, "out\n"), name)
+            self.assertIn("error: the line is lost", told)
+
+    async def test_terminal(self) -> None:
+        """Keys, sizes, the process's code."""
+        self.attach = Terminal
+        for name in self.kubectls:
+            argv = [self.kubectls[name], f"--server={self.url}", "attach", "-it", "p1"]
+            program = terminal(argv, **self.env)
+            self.addCleanup(program.stop)
+            await program.until(rb"\[80x24\]")
+            resize(program, 100, 30)
+            await program.until(rb"\[100x30\]")
+            program.type(b"x")
+            await program.until(rb"<x>")
+            program.type(b"q")
+            self.assertEqual(await program.ended, 3, name)
+
+
+class WebSocketOnlyTests(TranslationTests):
+    """One that speaks WebSockets only, in the newest version."""
+
+    ends = {"speaks": ("v5.channel.k8s.io",), "spdy": False}
+    asked = {"SPDY/3.1": [b"SPDY/3.1", b"websocket"], "websocket": [b"websocket"]}

@@ -1,0 +1,108 @@
+"""
+A Pod whose streams go through a proxy of ours to an end of another make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from tests.streaming.foreign import Foreign
+from tests.streaming.test_sessions import Records
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import IAttachment, IStreamLocator, Location
+from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Request, Site
+from twisted_exec.tls.endpoints import client_endpoint
+
+from .pods import Pods
+
+
+@implementer(IStreamLocator)
+class Runtime:
+    """
+    Where exec URLs lead, each good for one request.
+
+    :param url: makes a path and query, of what the request asks for.
+    """
+
+    def __init__(self, port: int, url: Callable[[Request], Deferred[bytes]]) -> None:
+        self.endpoint = client_endpoint(reactor, "127.0.0.1", port, None)
+        self.port, self.url = port, url
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        return Deferred.fromCoroutine(self._locate(request))
+
+    async def _locate(self, request: Any) -> Location:
+        request.subject = replace(request.subject, user="ann", machine="p1")
+
+        async def again() -> Location:
+            return replace(location, path=await self.url(request))
+
+        location = Location(
+            request.subject,
+            [("the runtime", self.endpoint)],
+            await self.url(request),
+            b"127.0.0.1:%d" % self.port,
+            again=lambda: Deferred.fromCoroutine(again()),
+        )
+        return location
+
+
+class ProxiedPods(Pods):
+    """The streams pass a proxy."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "poollet", reactor))  # type: ignore[arg-type]
+        self.proxy = Proxy(runtime, hop="poollet", sessions=self.sessions, clock=reactor)  # type: ignore[arg-type]
+
+    async def stream(self, request: Request) -> None:
+        await self.proxy.handle(request)
+
+
+class Served:
+    """Sites on loopback ports."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Site, Any]] = []
+
+    async def serve(self, dispatcher: Any) -> int:
+        """The port."""
+        site = Site(dispatcher, reactor)  # type: ignore[arg-type]
+        port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(site)
+        self._open.append((site, port))
+        return int(port.getHost().port)
+
+    async def stop(self) -> None:
+        for site, port in self._open:
+            site.drain()
+            await maybeDeferred(port.stopListening)
+
+
+async def foreign_pods(
+    served: Served, attach: Callable[[], IAttachment], **more: Any
+) -> tuple[Foreign, ProxiedPods, str]:
+    """The double of a foreign end, the proxy before it, and the proxy's URL."""
+    foreign = Foreign(reactor, query=None, **more)
+    foreign.make = attach
+    count = 0
+
+    def url(request: Request) -> Deferred[bytes]:
+        nonlocal count
+        count += 1
+        path = b"/exec/%d" % count
+        foreign.tokens.add(path)
+        return succeed(path)
+
+    pods = ProxiedPods(Runtime(await served.serve(foreign), url))
+    return foreign, pods, f"http://127.0.0.1:{await served.serve(pods)}"
