@@ -61,3 +61,8 @@ def kubelet_streams() -> str | None:
 def kubelet_streams_program() -> str:
     """Where it is, or nothing."""
     return os.environ.get("KUBELET_STREAMS") or shutil.which("kubelet-streams") or ""
+
+
+def chromium() -> str | None:
+    """Why a page in a real browser cannot be tried here, or ``None``."""
+    return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"

@@ -2,7 +2,7 @@
 Tries every client that is here, and writes what was found into the documentation.
 
 ``python -m tests.clients.matrix`` writes ``docs/reference/clients.rst``.  It needs every
-client, the newest kubectl too (see :mod:`tests.interop`), and writes nothing when a cell
+client, those of :mod:`tests.interop` too, and writes nothing when a cell
 did not work.
 """
 
@@ -117,11 +117,14 @@ def page(rows: Sequence[Row], date: str) -> str:
 
 async def _main() -> None:
     missing = [
-        reason for reason in (needs.kubectl(), needs.newest_kubectl(), needs.javascript()) if reason
+        reason
+        for need in (needs.kubectl, needs.newest_kubectl, needs.javascript, needs.chromium)
+        if (reason := need())
     ]
     if missing:
         raise SystemExit("\n".join(missing))
-    clients = [*await kubectl.found(), *await kubectl.newest(), *scripts.found()]
+    kubectls = [*await kubectl.found(), *await kubectl.newest()]
+    clients = [*kubectls, *scripts.found(), *scripts.browsers()]
     rows, failures = await find(clients)
     text = page(rows, datetime.now(UTC).strftime("%Y-%m-%d"))
     if failures:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from twisted.internet import reactor
+from twisted.internet.utils import getProcessOutput
 
 from tests import needs
 from tests.flows import programs
@@ -231,6 +232,28 @@ class Browser(Script):
 
     async def version(self) -> str:
         return f"websockets {version_of('websockets')}"
+
+
+class Chromium(Browser):
+    """The same by a page in a real browser."""
+
+    name = "WebSocket of a page in Chromium"
+
+    def __init__(self, program: str) -> None:
+        Script.__init__(self, [sys.executable, str(_HERE / "browser" / "page.py"), program])
+        self._program = program
+
+    async def version(self) -> str:
+        told = await getProcessOutput(self._program, ["--version"], env=os.environ, errortoo=True)
+        found = re.search(rb"Chromium (\S+)", told)
+        assert found is not None, told
+        return found[1].decode()
+
+
+def browsers() -> list[Client]:
+    """The real browser, if there is one."""
+    program = shutil.which("chromium")
+    return [Chromium(program)] if program else []
 
 
 def found() -> list[Client]:

@@ -1,0 +1,44 @@
+"""The rows of the table of clients that not every machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.clients import kubectl, matrix, scripts
+from tests.clients.client import Client
+from tests.clients.table import read
+
+
+class _RowCase(TestCase):
+    timeout = 300
+
+    async def same_as_told(self, clients: Sequence[Client]) -> None:
+        """Every column works, as the documentation has it."""
+        (client,) = clients
+        rows, failures = await matrix.find([client])
+        self.assertEqual(failures, [], "\n\n".join(failures))
+        told = read(matrix.PAGE.read_text(encoding="utf-8"))
+        self.assertEqual(told.get(client.name), rows[0].marks, f"write it again: {matrix.COMMAND}")
+
+
+class NewestKubectlTests(_RowCase):
+    """A kubectl that was built from Go."""
+
+    skip = needs.newest_kubectl()
+
+    async def test_row(self) -> None:
+        """It is as those before."""
+        await self.same_as_told(await kubectl.newest())
+
+
+class ChromiumTests(_RowCase):
+    """A page in a real browser."""
+
+    skip = needs.chromium()
+
+    async def test_row(self) -> None:
+        """It is as the WebSocket that is opened in the same way."""
+        await self.same_as_told(scripts.browsers())
