@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterable, Mapping
 
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
 
 from tests import needs
 from tests.flows import kubectls, programs
@@ -50,9 +52,15 @@ class Kubectl(Client):
         program = self._start(place, "get", "machine", place.machine, "--watch", "-o", path)
         try:
             await program.until(place.machine.encode() + b"=")
-            mark = new_mark()
-            await place.label(mark)
-            await program.until(f"{place.machine}={mark}".encode())
+            # kubectl passes over the first event of its watch: what changes between its
+            # look and its watch is never shown.  So there is a change every now and then.
+            changing = LoopingCall(lambda: Deferred.fromCoroutine(place.label(new_mark())))
+            done = changing.start(1)
+            try:
+                await program.until(place.machine.encode() + b"=m[0-9a-f]{8}")
+            finally:
+                changing.stop()
+                await done
         finally:
             await program.stop()
 
