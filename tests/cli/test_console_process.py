@@ -296,8 +296,8 @@ class PipeTests(ProcessCase):
         self.assertEqual(process.stdout, b"up" + content * sent)
 
 
-class TerminalTests(ProcessCase):
-    """Standard input, output and error are a terminal."""
+class TerminalCase(ProcessCase):
+    """Runs the program on a terminal."""
 
     def start_on_terminal(self, *arguments: str) -> ConsoleProcess:
         far, near = os.openpty()
@@ -325,6 +325,10 @@ class TerminalTests(ProcessCase):
         self._close_near()
         await process.ended
         self.assertEqual(told, code, process.stdout)
+
+
+class TerminalTests(TerminalCase):
+    """Standard input, output and error are a terminal."""
 
     async def test_raw_and_escape(self) -> None:
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0."""

@@ -5,10 +5,12 @@ Tests for ``docs/reference/configuration.rst`` and the files that the pages show
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.kube.test_kubeconfig import WHOLE as _WHOLE
 from twisted_exec.api import kinds
 from twisted_exec.kube import kubeconfig
 from twisted_exec.runtimes import config
@@ -16,6 +18,7 @@ from twisted_exec.tls.pki import create_pki
 
 from . import pages
 
+WHOLE: Any = _WHOLE
 HOWTO = pages.DOCS / "howto"
 MANIFESTS = ("tutorial/mine", "howto/machines", "howto/metrics-reader", "howto/vm-1-operator")
 
@@ -60,13 +63,24 @@ class FilesTests(SynchronousTestCase):
         self.assertEqual(pages.first_column(section), made)
 
     def test_kubeconfig(self) -> None:
-        """What is refused in a kubeconfig is told, and the one that is shown can be read."""
-        section = pages.section(pages.page("reference/configuration"), "Kubeconfig")
-        refused = {*kubeconfig._UNSUPPORTED_USER, *kubeconfig._UNSUPPORTED_CLUSTER}
-        for key in refused - {"as-uid", "as-groups", "as-user-extra"}:
-            self.assertIn(f"``{key}``", section)
+        """Every key that is read is told, and what is shown can be read."""
+        told = pages.page("reference/kubeconfig")
+        cluster, user = WHOLE["clusters"][0]["cluster"], WHOLE["users"][0]["user"]
+        for key in (*cluster, *user):
+            self.assertIn(f"``{key.removesuffix('-data')}", told)
+        for key in user["exec"]:
+            self.assertIn(f" {key}:", told)
         shown = yaml.safe_load((HOWTO / "poollet.kubeconfig").read_text())
         self.assertEqual(shown["current-context"], shown["contexts"][0]["name"])
+        block = told.partition(".. code-block:: yaml\n")[2].partition("\n.. ")[0]
+        whole = {**WHOLE, **yaml.safe_load(block)}
+        whole["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "ada"}}]
+        path = self.mktemp()
+        with open(path, "w") as stream:
+            yaml.safe_dump(whole, stream)
+        plugin = kubeconfig.load(path).plugin
+        assert plugin is not None
+        self.assertEqual(plugin.interactive_mode, "IfAvailable")
 
     def test_manifests(self) -> None:
         """The objects that are shown are of kinds that the API server has."""

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.trial.unittest import TestCase
 
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError, NotFound, Unauthorized
 from twisted_exec.kube.kubeconfig import ClientConfig
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.remotecommand import serve
@@ -41,15 +41,20 @@ class Consoles(Dispatcher):
     """
     :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``.
     :ivar heads: the headers of every request.
+    :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.heads: list[Any] = []
+        self.tokens: set[str] | None = None
 
     async def dispatch(self, request: Request) -> None:
         self.heads.append(request.requestHeaders)
+        shown = request.requestHeaders.getRawHeaders("authorization", [""])[0]
+        if self.tokens is not None and shown not in self.tokens:
+            raise Unauthorized()
         namespace, _, name, _ = request.path.decode().removeprefix(PREFIX).split("/")
         found = self.machines.get(f"{namespace}/{name}", NotFound("machines", name))
         if isinstance(found, APIError):

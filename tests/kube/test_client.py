@@ -16,11 +16,12 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError, Expired, Forbidden
 from twisted_exec.kube import client as client_module
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.kubeconfig import ClientConfig
+from twisted_exec.kube.config import ClientConfig, Impersonation
 
 MACHINES = kinds.MACHINES.resource
 REVIEWS = kinds.SUBJECTACCESSREVIEWS.resource
@@ -91,6 +92,79 @@ class ClientTestCase(TestCase):
         with self.assertRaises(APIError) as caught:
             await asking
         return caught.exception
+
+
+class PluginTests(ClientTestCase):
+    """Requests whose credential a plugin knows."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
+        self.good = {"Bearer t2"}
+        self.server.handler = self.answer
+        self.plugged = self.make_client(plugin=self.script.plugin())
+
+    async def tearDown(self) -> None:
+        await self.plugged.close()
+        await super().tearDown()
+
+    def answer(self, request: Request) -> Any:
+        if request.getHeader("authorization") not in self.good:
+            return status(request, 401, reason="Unauthorized", message="Unauthorized")
+        return {"metadata": {"name": "x"}}
+
+    async def test_refused_once(self) -> None:
+        """A token that is not accepted is asked for once more, and the request sent again."""
+        await self.plugged.create(MACHINES, {"metadata": {"name": "x"}}, "lab")
+        await self.plugged.get(MACHINES, "x", "lab")
+        sent = [headers["authorization"] for headers in self.server.headers]
+        self.assertEqual(sent, ["Bearer t1", "Bearer t2", "Bearer t2"])
+        self.assertEqual(len(self.script.runs()), 2)
+        self.assertEqual(self.server.bodies[0], self.server.bodies[1])
+
+    async def test_refused_twice(self) -> None:
+        """What is refused again is refused."""
+        self.good = set()
+        refusal = await self.refusal(self.plugged.get(MACHINES, "x", "lab"))
+        self.assertEqual((refusal.code, len(self.script.runs())), (401, 2))
+
+    async def test_watch(self) -> None:
+        """So it is with watches."""
+        opened: list[bool] = []
+
+        def watched(request: Request) -> Any:
+            answer = self.answer(request)
+            return answer if request.code == 401 else b""
+
+        self.server.handler = watched
+        await self.plugged.watch(
+            MACHINES, lambda *_: None, resource_version="1", on_open=lambda: opened.append(True)
+        )
+        self.assertEqual((opened, len(self.script.runs())), ([True], 2))
+
+    async def test_plugin_fails(self) -> None:
+        """Nothing is sent; the plugin is named."""
+        client = self.make_client(plugin=PluginScript(Path(self.mktemp()), "sys.exit(4)").plugin())
+        refusal = await self.refusal(client.get(MACHINES, "x", "lab"))
+        self.assertEqual(refusal.code, 502)
+        self.assertIn("failed with exit code 4", refusal.message)
+        self.assertEqual(self.server.asked, [])
+
+    async def test_impersonation(self) -> None:
+        """Whom to act as stands in every request, each group on its own line."""
+        self.good = {None}  # type: ignore[arg-type]
+        groups: list[Any] = []
+
+        def answer(request: Request) -> Any:
+            groups.append(request.requestHeaders.getRawHeaders("impersonate-group"))
+            return {"metadata": {"name": "x"}, "items": []}
+
+        self.server.handler = answer
+        client = self.make_client(impersonate=Impersonation("jane", groups=("a", "b")))
+        await client.get(MACHINES, "x", "lab")
+        await client.list(MACHINES)
+        self.assertEqual(groups, [["a", "b"]] * 2)
+        await client.close()
 
 
 class VerbTests(ClientTestCase):

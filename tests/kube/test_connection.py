@@ -9,25 +9,40 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
-from twisted_exec.kube.connection import auth_headers, host_and_port, host_header, tls
-from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, Material
+from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError, Material
+from twisted_exec.kube.connection import (
+    auth_headers,
+    host_and_port,
+    host_header,
+    identity_headers,
+    tls,
+)
 from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.peer import peer_certificate
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.tls.transport import underlying
 
 reactor: Any = _reactor
 
 MACHINES = kinds.MACHINES.resource
 SERVING, USERS = Authority.create("serving"), Authority.create("users")
 SERVER = SERVING.issue_server(["127.0.0.1", "api.internal"])
+
+CERTIFICATES = """
+pem = lambda kind: open(f"{here}/{count}.{kind}").read()
+answer(clientCertificateData=pem("crt"), clientKeyData=pem("key"),
+       expirationTimestamp="2020-01-01T00:00:00Z")
+"""
 
 
 class WhoAmI(Resource):
@@ -159,6 +174,22 @@ class TLSTests(TestCase):
         self.store(USERS.issue_client("joe"))
         self.assertEqual(await self.user(client), "joe")
 
+    async def test_certificate_of_a_plugin(self) -> None:
+        """A plugin's certificate is ours; with another one come other connections."""
+        script = PluginScript(self.directory / "plugin", CERTIFICATES)
+        for number, name in enumerate(("jane", "joe"), start=1):
+            issued = USERS.issue_client(name)
+            self.write(f"plugin/{number}.crt", issued.certificate_pem)
+            self.write(f"plugin/{number}.key", issued.key_pem)
+        client = self.client(plugin=script.plugin())
+        self.assertEqual(await self.user(client), "jane")
+        (first,) = self.server.channels
+        # It had expired at once, so the next request asks again.
+        self.assertEqual(await self.user(client), "joe")
+        self.assertEqual(len(self.server.channels), 2)
+        while underlying(first.transport).connected:  # type: ignore[attr-defined]
+            await deferLater(reactor, 0.01, lambda: None)
+
     def store(self, issued: Issued) -> None:
         self.write("me.crt", issued.certificate_pem)
         self.write("me.key", issued.key_pem)
@@ -216,3 +247,32 @@ class PartsTests(TestCase):
     def test_no_credentials(self) -> None:
         """Without token and password there is no header."""
         self.assertEqual(auth_headers(ClientConfig("https://api")), [])
+
+    def test_token_file(self) -> None:
+        """It is read each time, and wins over the token for as long as it can be read."""
+        path = self.mktemp()
+        config = ClientConfig("https://api", token="t", token_file=path)
+        for content, token in (("one\n", b"one"), ("two", b"two"), ("", b"t"), ("a b", b"t")):
+            Path(path).write_text(content)
+            self.assertEqual(auth_headers(config), [(b"Authorization", b"Bearer " + token)])
+        Path(path).unlink()
+        self.assertEqual(auth_headers(config), [(b"Authorization", b"Bearer t")])
+        with self.assertRaises(KubeConfigError):
+            auth_headers(ClientConfig("https://api", token_file=path))
+
+    def test_impersonation(self) -> None:
+        """As whom we act follows who we are; keys are escaped, values are UTF-8."""
+        asked = Impersonation("jäne", "7", ("dev", "ops"), (("Acme/x", ("a", "b")), ("k", ())))
+        config = ClientConfig("https://api", token="t", impersonate=asked)
+        self.assertEqual(
+            identity_headers(config),
+            [
+                (b"Authorization", b"Bearer t"),
+                (b"Impersonate-User", "jäne".encode()),
+                (b"Impersonate-Group", b"dev"),
+                (b"Impersonate-Group", b"ops"),
+                (b"Impersonate-Uid", b"7"),
+                (b"Impersonate-Extra-acme%2Fx", b"a"),
+                (b"Impersonate-Extra-acme%2Fx", b"b"),
+            ],
+        )

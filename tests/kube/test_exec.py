@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import clientFromString, connectProtocol
+from twisted.internet.endpoints import TCP4ServerEndpoint, clientFromString, connectProtocol
 from twisted.internet.error import NoProtocol
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
 from tests.kube.consoles import ConsolesCase
+from tests.kube.plugins import PluginScript
 from twisted_exec.api.status import APIError, BadGateway, Forbidden
+from twisted_exec.kube.config import Impersonation, KubeConfigError
 from twisted_exec.kube.exec import (
     ConsoleAddress,
     ConsoleDone,
@@ -23,9 +26,10 @@ from twisted_exec.kube.exec import (
     ConsoleLost,
     open_console,
 )
-from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, TerminalSize
+from twisted_exec.streaming.remotecommand_client import ATTEMPTS
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
+from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
 
 
 class Collector(Protocol):
@@ -86,6 +90,86 @@ class OpenConsoleTests(ConsolesCase):
         head = self.consoles.heads[0]
         self.assertEqual(head.getRawHeaders("authorization"), ["Bearer secret"])
         self.assertIn("kubectl-console", head.getRawHeaders("user-agent")[0])
+
+    async def test_identity(self) -> None:
+        """Who we are and as whom we act travel with every kind of upgrade."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        asked = Impersonation("jane", "7", ("dev", "ops"), (("scopes", ("a",)),))
+        config = replace(self.config, username="u", password="p", impersonate=asked)
+        for protocol in ATTEMPTS:
+            stream = await open_console(
+                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+            )
+            stream.abort()
+            head = self.consoles.heads.pop()
+            for name, told in (
+                ("authorization", ["Basic dTpw"]),
+                ("impersonate-user", ["jane"]),
+                ("impersonate-group", ["dev", "ops"]),
+                ("impersonate-uid", ["7"]),
+                ("impersonate-extra-scopes", ["a"]),
+            ):
+                self.assertEqual(head.getRawHeaders(name), told, protocol)
+
+    async def test_plugin(self) -> None:
+        """A plugin's token is shown; one that is refused is asked for once more."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        self.consoles.tokens = {"Bearer t2"}
+        script = PluginScript(Path(self.mktemp()), "answer(token=f't{count}')")
+        config = replace(self.config, plugin=script.plugin())
+        for protocol in ATTEMPTS:
+            stream = await open_console(
+                config, "default", "vm", RecordingUser(), reactor, protocols=[protocol]
+            )
+            stream.abort()
+        self.assertEqual(len(script.runs()), 2)
+        self.consoles.tokens = set()
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        error = await self.assertFailure(opening, APIError)
+        self.assertEqual((error.code, len(script.runs())), (401, 3))
+
+    async def test_plugin_fails(self) -> None:
+        """A plugin that fails is the user's to mend."""
+        script = PluginScript(Path(self.mktemp()), "sys.exit(2)")
+        config = replace(self.config, plugin=script.plugin())
+        opening = open_console(config, "default", "vm", RecordingUser(), reactor)
+        await self.assertFailure(opening, KubeConfigError)
+        self.assertEqual(self.consoles.heads, [])
+
+    async def test_proxies(self) -> None:
+        """Every kind of upgrade passes a proxy, and bytes do after it."""
+        self.consoles.machines["default/vm"] = EchoAttachment
+        for kind, scheme in ((ConnectProxy, "http"), (Socks5Proxy, "socks5")):
+            proxy = kind(reactor, "ann:secret")
+            listening = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(proxy)
+            port = await listening
+            self.addCleanup(port.stopListening)
+            self.addCleanup(proxy.abort)
+            where = f"{scheme}://ann:secret@127.0.0.1:{port.getHost().port}"
+            config = replace(self.config, proxy_url=where)
+            for protocol in ATTEMPTS:
+                user = RecordingUser()
+                stream = await open_console(
+                    config, "default", "vm", user, reactor, protocols=[protocol]
+                )
+                stream.write(b"by proxy")
+                while user.received != b"by proxy":
+                    await self._settle()
+                stream.abort()
+            self.assertEqual(proxy.asked, [self.config.url.netloc] * len(ATTEMPTS))
+
+    async def test_lost(self) -> None:
+        """A connection that is lost before the status is no success, whatever it speaks."""
+        for protocol in ATTEMPTS:
+            attachment = RecordingAttachment()
+            self.consoles.machines["default/vm"] = lambda attachment=attachment: attachment
+            user = RecordingUser()
+            await open_console(self.config, "default", "vm", user, reactor, protocols=[protocol])
+            attachment.transport.cut()
+            while not user.detached_with:
+                await self._settle()
+            self.assertEqual(user.detached_with, ["connection lost before the session's status"])
+            self.assertEqual(user.endings, [])
 
     async def test_token_file_missing(self) -> None:
         """A credential that cannot be read is the user's to mend."""

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, load
+from twisted_exec.kube.config import (
+    ClientConfig,
+    ExecPlugin,
+    Impersonation,
+    KubeConfigError,
+)
+from twisted_exec.kube.kubeconfig import Overrides, load
 
 CLUSTER = "clusters: [{name: c, cluster: {server: 'https://api:6443'}}]\n"
 CONTEXT = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
@@ -151,6 +157,207 @@ class CredentialTests(KubeconfigTestCase):
         self.assertEqual(config.certificate.read(), b"number two")
 
 
+class WholeTests(KubeconfigTestCase):
+    """What else a kubeconfig may hold."""
+
+    def test_plugin(self) -> None:
+        """A plugin's command is a name for PATH, or a path beside the file."""
+        config = self.user(
+            "exec: {command: bin/login, args: [a, b], env: [{name: N, value: 'v'}, {name: M}],"
+            " apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,"
+            " provideClusterInfo: true, installHint: get it}"
+        )
+        self.assertEqual(
+            config.plugin,
+            ExecPlugin(
+                str(self.directory / "bin/login"),
+                "client.authentication.k8s.io/v1",
+                args=("a", "b"),
+                env=(("N", "v"), ("M", "")),
+                interactive_mode="Never",
+                provide_cluster_info=True,
+                install_hint="get it",
+            ),
+        )
+        self.assertTrue(config.needs_plugin and config.has_credentials)
+        config = self.user(
+            "exec: {command: login, apiVersion: client.authentication.k8s.io/v1beta1}"
+        )
+        assert config.plugin is not None
+        self.assertEqual(config.plugin.command, "login")
+        self.assertEqual(config.plugin.interactive_mode, "IfAvailable")
+
+    def test_plugin_comes_last(self) -> None:
+        """Any other credential of the user goes before the plugin's."""
+        plugin = "exec: {command: x, apiVersion: client.authentication.k8s.io/v1beta1}"
+        self.assertFalse(self.user(f"token: t, {plugin}").needs_plugin)
+        self.assertFalse(self.user(f"username: u, password: p, {plugin}").needs_plugin)
+
+    def test_plugin_config(self) -> None:
+        """What a cluster keeps for plugins is found under its name."""
+        cluster = (
+            "clusters: [{name: c, cluster: {server: 'https://a', extensions: ["
+            "{name: other, extension: 1},"
+            "{name: client.authentication.k8s.io/exec, extension: {b: [1, x], a: null}}]}}]\n"
+        )
+        user = "{exec: {command: x, apiVersion: client.authentication.k8s.io/v1beta1}}"
+        config = load(self.write(f"{cluster}{CONTEXT}users: [{{name: u, user: {user}}}]"))
+        assert config.plugin is not None
+        self.assertEqual(config.plugin.cluster_config, '{"a": null, "b": [1, "x"]}')
+        self.refusal(
+            f"{cluster.replace('null', '2020-01-01')}{CONTEXT}users: [{{name: u, user: {user}}}]"
+        )
+
+    def test_impersonation(self) -> None:
+        """Whom to act as, in every part."""
+        config = self.user(
+            "token: t, as: jane, as-uid: '7', as-groups: [dev, ops],"
+            " as-user-extra: {scopes: [a, b], k: []}"
+        )
+        self.assertEqual(
+            config.impersonate,
+            Impersonation("jane", "7", ("dev", "ops"), (("k", ()), ("scopes", ("a", "b")))),
+        )
+
+    def test_proxy(self) -> None:
+        """The three kinds of proxies, and whom the certificate must name."""
+        for url in ("http://p:3128", "https://p", "socks5://u:p@[::1]:1080"):
+            path = self.write(
+                f"clusters: [{{name: c, cluster: {{server: 'https://a', proxy-url: '{url}',"
+                f" tls-server-name: b}}}}]\n{CONTEXT}users: [{{name: u, user: {{}}}}]"
+            )
+            config = load(path, environ={"HTTPS_PROXY": "http://other"})
+            self.assertEqual((config.proxy_url, config.tls_server_name), (url, "b"))
+
+    def test_proxy_of_the_environment(self) -> None:
+        """Where a file names none, the environment's is used, as by all Go clients."""
+        path = self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]")
+        self.assertEqual(load(path, environ={"https_proxy": "p:1"}).proxy_url, "http://p:1")
+
+    def test_token_in_reserve(self) -> None:
+        """With a token at hand the token file need not be there yet."""
+        config = self.user("token: t, tokenFile: /nonexistent")
+        self.assertEqual((config.token, config.token_file), ("t", "/nonexistent"))
+
+
+class OverrideTests(KubeconfigTestCase):
+    """What a command line says goes before what files say."""
+
+    def load(self, user: str = "", cluster: str = "", **more: Any) -> ClientConfig:
+        self.write("PEM", "ca.crt")
+        path = self.write(
+            f"clusters: [{{name: c, cluster: {{server: 'https://a', {cluster}}}}},"
+            " {name: d, cluster: {server: 'https://d'}}]\n"
+            f"{CONTEXT}users: [{{name: u, user: {{{user}}}}}, {{name: v, user: {{token: v}}}}]"
+        )
+        return load(path, overrides=Overrides(**more), environ={})
+
+    def test_names(self) -> None:
+        """Another cluster, user or namespace."""
+        path = self.write(
+            "clusters: [{name: c, cluster: {server: 'https://a'}}]\n"
+            "users: [{name: v, user: {token: v}}]"
+        )
+        config = load(path, overrides=Overrides(cluster="c", user="v", namespace="lab"))
+        self.assertEqual((config.server, config.token, config.namespace), ("https://a", "v", "lab"))
+        with self.assertRaises(KubeConfigError) as caught:
+            load(path, overrides=Overrides(cluster="x"))
+        self.assertEqual(str(caught.exception), f'{path}: no cluster "x"')
+
+    def test_server(self) -> None:
+        """Another server is not verified by the old one's name."""
+        config = self.load(cluster="tls-server-name: n", server="https://b:1")
+        self.assertEqual((config.server, config.tls_server_name), ("https://b:1", ""))
+        config = self.load(cluster="tls-server-name: n", tls_server_name="m")
+        self.assertEqual((config.server, config.tls_server_name), ("https://a", "m"))
+
+    def test_trust(self) -> None:
+        """How the server is trusted is replaced whole."""
+        config = self.load(cluster="certificate-authority: ca.crt", insecure_skip_tls_verify=True)
+        self.assertTrue(config.insecure_skip_tls_verify)
+        self.assertFalse(config.ca)
+        mine = self.write("MINE", "mine.crt")
+        config = self.load(
+            cluster="insecure-skip-tls-verify: true", certificate_authority=os.path.relpath(mine)
+        )
+        self.assertFalse(config.insecure_skip_tls_verify)
+        self.assertEqual(config.ca.path, mine)
+        with self.assertRaises(KubeConfigError):
+            self.load(certificate_authority=mine, insecure_skip_tls_verify=True)
+
+    def test_credentials(self) -> None:
+        """Another token replaces the file's, a certificate its data, a user whom to act as."""
+        config = self.load("tokenFile: ca.crt", token="t")
+        self.assertEqual((config.token, config.token_file), ("t", ""))
+        pem = self.write("PEM", "x.pem")
+        config = self.load(
+            "client-certificate-data: QUJD, client-key-data: QUJD",
+            client_certificate=pem,
+            client_key=pem,
+        )
+        self.assertEqual((config.certificate.path, config.key.path), (pem, pem))
+        config = self.load(
+            "as: a, as-groups: [g]", impersonate=Impersonation("b", groups=("h",)), username="n"
+        )
+        self.assertEqual(config.impersonate, Impersonation("b", groups=("h",)))
+        self.assertEqual(config.username, "n")
+
+    def test_no_file(self) -> None:
+        """A command line that names a server needs no file."""
+        config = load(
+            environ={"KUBECONFIG": "/nonexistent"},
+            overrides=Overrides(server="https://b", token="t"),
+        )
+        self.assertEqual(
+            (config.server, config.token, config.namespace), ("https://b", "t", "default")
+        )
+
+
+class PodTests(KubeconfigTestCase):
+    """In a pod, without any file."""
+
+    ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/"}
+
+    def pod(self, **more: str) -> ClientConfig:
+        environ = {**self.ENVIRON, "KUBECONFIG": "/nonexistent", **more}
+        return load(environ=environ, service_account=str(self.directory))
+
+    def test_service_account(self) -> None:
+        """Its service account is used; the token is named, to be read when it is needed."""
+        self.write("first", "token")
+        self.write("PEM", "ca.crt")
+        self.write("lab\n", "namespace")
+        config = self.pod()
+        self.assertEqual(config.server, "https://10.0.0.1:443")
+        self.assertEqual((config.ca.read(), config.namespace), (b"PEM", "lab"))
+        self.assertEqual(config.token_file, str(self.directory / "token"))
+        config = self.pod(KUBERNETES_SERVICE_HOST="fd00::1", POD_NAMESPACE="other")
+        self.assertEqual((config.server, config.namespace), ("https://[fd00::1]:443", "other"))
+
+    def test_bare(self) -> None:
+        """Without a CA the system's count, without a namespace it is the default one."""
+        self.write("first", "token")
+        config = self.pod()
+        self.assertFalse(config.ca)
+        self.assertEqual(config.namespace, "default")
+
+    def test_files_go_first(self) -> None:
+        """A kubeconfig goes before the service account; an empty one says nothing."""
+        self.write("first", "token")
+        path = self.write(CLUSTER + CONTEXT + "users: [{name: u, user: {}}]", "mine")
+        self.assertEqual(self.pod(KUBECONFIG=path).server, "https://api:6443")
+        empty = self.write("kind: Config", "empty")
+        self.assertEqual(self.pod(KUBECONFIG=empty).server, "https://10.0.0.1:443")
+        with self.assertRaises(KubeConfigError):
+            load(empty, environ=self.ENVIRON, service_account=str(self.directory))
+
+    def test_no_pod(self) -> None:
+        """Elsewhere it is the kubeconfig that is missed."""
+        with self.assertRaises(KubeConfigError) as caught:
+            self.pod()
+        self.assertIn("no kubeconfig: /nonexistent does not exist", str(caught.exception))
+
+
 class RefusalTests(KubeconfigTestCase):
     """What cannot be used is refused in one line that names file and entry."""
 
@@ -164,16 +371,53 @@ class RefusalTests(KubeconfigTestCase):
         )
 
     def test_exec_plugin(self) -> None:
-        """Credential plugins are not supported, and say so."""
-        self.assertEqual(
-            self.with_user("exec: {command: x}"),
-            'FILE: user "u": exec is not supported; use a certificate, token or tokenFile',
-        )
+        """What a plugin's entry must have is told, each with its key."""
+        v1 = "apiVersion: client.authentication.k8s.io/v1"
+        for plugin, told in (
+            ("3", "exec must be a mapping"),
+            ("{}", "exec: command is missing"),
+            ("{command: x}", 'exec: apiVersion "" is neither client.authentication.k8s.io/v1 nor'),
+            (
+                "{command: x, apiVersion: client.authentication.k8s.io/v1alpha1}",
+                'exec: apiVersion "client.authentication.k8s.io/v1alpha1" is neither',
+            ),
+            (f"{{command: x, {v1}}}", "interactiveMode must be Never, IfAvailable or Always"),
+            (f"{{command: x, {v1}, interactiveMode: Maybe}}", "interactiveMode must be"),
+            (
+                f"{{command: x, {v1}, interactiveMode: Never, args: [3]}}",
+                "args[0] must be a string",
+            ),
+            (f"{{command: x, {v1}, interactiveMode: Never, env: [3]}}", "env[0] must be a mapping"),
+            (
+                f"{{command: x, {v1}, interactiveMode: Never, env: [{{value: canary}}]}}",
+                "exec: env[0]: is no variable of an environment",
+            ),
+        ):
+            refusal = self.with_user(f"exec: {plugin}")
+            self.assertIn(told, refusal)
+            self.assertNotIn("canary", refusal)
 
-    def test_auth_provider_and_impersonation(self) -> None:
-        """Neither are authentication providers and impersonation."""
-        self.assertIn("auth-provider is not supported", self.with_user("auth-provider: {name: x}"))
-        self.assertIn("as is not supported", self.with_user("as: jane"))
+    def test_auth_provider(self) -> None:
+        """Authentication providers are gone; what to use instead is told."""
+        self.assertEqual(
+            self.with_user("auth-provider: {name: gcp}"),
+            'FILE: user "u": auth-provider is not supported; use the credential plugin '
+            "gke-gcloud-auth-plugin (exec), or a token",
+        )
+        self.assertIn("use a credential plugin", self.with_user("auth-provider: {name: x}"))
+
+    def test_impersonation(self) -> None:
+        """Nobody's groups, uid or extra cannot be acted in."""
+        for part in ("as-uid: x", "as-groups: [g]", "as-user-extra: {k: [v]}"):
+            self.assertIn("as is missing", self.with_user(part))
+        self.assertIn("as-groups[1] must be a string", self.with_user("as: x, as-groups: [g, 3]"))
+        told = self.with_user('as: x, as-user-extra: {k: ["a\\nb"]}')
+        self.assertIn("as-user-extra: k[0] holds a character", told)
+
+    def test_twice(self) -> None:
+        """A name that one file defines twice is refused: which one is meant?"""
+        users = "users: [{name: u, user: {}}, {name: u, user: {token: t}}]"
+        self.assertEqual(self.refusal(CLUSTER + CONTEXT + users), 'FILE: users names "u" twice')
 
     def test_unused_entries_may_be_anything(self) -> None:
         """A user of another context does not matter."""
@@ -181,11 +425,20 @@ class RefusalTests(KubeconfigTestCase):
         self.assertEqual(load(self.write(CLUSTER + CONTEXT + users)).server, "https://api:6443")
 
     def test_proxy(self) -> None:
-        """Neither are proxies."""
-        self.assertIn(
-            'cluster "c": proxy-url is not supported',
-            self.with_cluster("server: 'https://a', proxy-url: 'http://p'"),
-        )
+        """A proxy is a URL that we know the way through; it is not shown, it may hold a password."""
+        for url in (
+            "ftp://p",
+            "socks4://canary@p",
+            "http://",
+            "p:3128",
+            "http://a b",
+            "http://p:x",
+        ):
+            told = self.with_cluster(f"server: 'https://a', proxy-url: '{url}'")
+            self.assertEqual(
+                told,
+                'FILE: cluster "c": proxy-url is not an http://, https:// or socks5:// URL of a host',
+            )
 
     def test_insecure_with_ca(self) -> None:
         """Not verifying while naming a CA is a contradiction."""
@@ -319,6 +572,8 @@ WHOLE = {
                 "certificate-authority-data": "QUJD",
                 "insecure-skip-tls-verify": False,
                 "tls-server-name": "api",
+                "proxy-url": "http://p:1",
+                "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {}}],
             },
         }
     ],
@@ -330,6 +585,19 @@ WHOLE = {
                 "client-key-data": "QUJD",
                 "token": "t",
                 "tokenFile": "",
+                "as": "a",
+                "as-uid": "b",
+                "as-groups": ["c"],
+                "as-user-extra": {"d": ["e"]},
+                "exec": {
+                    "command": "x",
+                    "apiVersion": "client.authentication.k8s.io/v1",
+                    "interactiveMode": "Never",
+                    "args": ["a"],
+                    "env": [{"name": "N", "value": "v"}],
+                    "provideClusterInfo": True,
+                    "installHint": "x",
+                },
             },
         }
     ],

@@ -21,11 +21,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec.api.names import path_segment
+from twisted_exec.cli.cluster_options import add_cluster_options, config_of
 from twisted_exec.cli.escape import DEFAULT, EscapeKey, parse_escape
 
 if TYPE_CHECKING:
     from twisted_exec.cli.session import Outcome
-    from twisted_exec.kube.kubeconfig import ClientConfig
+    from twisted_exec.kube.config import ClientConfig
 
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Everything typed goes to
@@ -94,8 +95,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="NAME", type=_name, help="the machine")
     parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
-    parser.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
-    parser.add_argument("--context", metavar="C", help="instead of the current one")
     parser.add_argument(
         "--escape",
         metavar="KEY",
@@ -116,6 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=_seconds,
         help="end the whole session after so long, with exit code 1",
     )
+    add_cluster_options(parser)
     return parser
 
 
@@ -160,10 +160,10 @@ def _open_standard_descriptors() -> None:
 def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
     """The outcome, and whether the terminal's cursor is inside a line."""
     from twisted_exec.cli.session import Outcome
-    from twisted_exec.kube.kubeconfig import KubeConfigError, load
+    from twisted_exec.kube.config import KubeConfigError
 
     try:
-        config = load(options.kubeconfig, options.context)
+        config = config_of(options)
     except KubeConfigError as error:
         return Outcome(1, str(error)), False
     return _Program(options, config).run()
@@ -246,18 +246,40 @@ class _Program:
         return outcomes[0], session.mid_line
 
     def _begin(self, source: int, sink: int) -> None:
+        if not self._config.needs_plugin:
+            self._open(source, sink, self._options.timeout)
+            return
+        from twisted_exec.cli.plugins import ask_plugin
+
+        # The terminal is not raw yet: the plugin may ask the person for a password.
+        ask_plugin(
+            self._config,
+            _reactor(),
+            self._session,
+            interactive=self._terminal.is_terminal,
+            timeout_seconds=self._options.timeout,
+            then=lambda timeout: self._open(source, sink, timeout),
+        ).addErrback(self._refused)
+
+    def _open(self, source: int, sink: int, timeout: float | None) -> None:
         from twisted_exec.cli.stdio import Input, Output
-        from twisted_exec.kube.exec import open_console
+        from twisted_exec.kube.exec import TIMEOUT_SECONDS, open_console
 
         reactor, session, options = _reactor(), self._session, self._options
         self._terminal.make_raw()
         session.start(
             Input(source, session.typed, session.input_ended, reactor),
             Output(sink, session.output_lost, reactor),
-            timeout_seconds=options.timeout,
+            timeout_seconds=timeout,
         )
-        namespace = options.namespace or self._config.namespace
-        attempt = open_console(self._config, namespace, options.name, session, reactor)
+        attempt = open_console(
+            self._config,
+            self._config.namespace,
+            options.name,
+            session,
+            reactor,
+            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+        )
         session.connecting(attempt)
         attempt.addErrback(self._refused)
 
@@ -274,7 +296,7 @@ class _Program:
 def explain(error: BaseException) -> str:
     """The one line for a session that could not be opened."""
     from twisted_exec.api.status import APIError
-    from twisted_exec.kube.kubeconfig import KubeConfigError
+    from twisted_exec.kube.config import KubeConfigError
 
     if isinstance(error, APIError):
         return _explain_refusal(error)

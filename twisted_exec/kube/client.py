@@ -19,9 +19,9 @@ from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, BadGateway, Expired, from_code, from_status
+from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.http import HTTPTransport, Request
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.kubeconfig import ClientConfig
 
 PAGE = 500
 MAX_PAGES = 400

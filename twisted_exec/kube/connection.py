@@ -4,7 +4,8 @@ From a kubeconfig to a connection: endpoint and headers of one API server.
 Shared by the client and by the console client, so that both reach the same
 server as the same user.  Nothing is cached here: PEM and token files are read
 when a connection is made or a request is sent, so renewed credentials are
-picked up without a restart.
+picked up without a restart.  What a plugin says must be in the configuration
+already, see :mod:`.credentials`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError, is_loopback, read_file
+from twisted_exec.kube.config import (
+    ClientConfig,
+    Impersonation,
+    KubeConfigError,
+    is_loopback,
+    read_file,
+)
+from twisted_exec.kube.proxy import Proxy, proxied
 from twisted_exec.tls.client import ClientTLS
-from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import TLSConfigError
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
@@ -45,8 +53,9 @@ def endpoint(
     The API server as an endpoint.
 
     ``connect()`` fires after the server was verified; it fails with
-    :class:`KubeConfigError` when a PEM file cannot be used, with the errors of
-    :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
+    :class:`KubeConfigError` when a PEM file cannot be used, with
+    :class:`~twisted_exec.kube.proxy.ProxyError` when a proxy does not lead there, with
+    the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
     """
     return _ServerEndpoint(config, reactor, timeout_seconds)
 
@@ -68,19 +77,30 @@ class _ServerEndpoint:
         return protocol
 
     def _underlying(self) -> IStreamClientEndpoint:
-        host, port = host_and_port(self.config)
-        if self.config.url.scheme == "http":
-            if self.config.has_credentials and not is_loopback(self.config.url):
-                raise KubeConfigError(
-                    f"{self.config.server}: credentials would travel in the clear"
-                )
-            plain: IStreamClientEndpoint = HostnameEndpoint(
-                self.reactor, host, port, timeout=self.timeout_seconds
-            )
-            return plain
-        return client_endpoint(
-            self.reactor, host, port, tls(self.config), timeout_seconds=self.timeout_seconds
+        config, seconds = self.config, self.timeout_seconds
+        host, port = host_and_port(config)
+        own: ClientTLS | None = None
+        if config.url.scheme == "https":
+            own = tls(config)
+        elif config.has_credentials and not is_loopback(config.url):
+            raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
+        if not config.proxy_url:
+            return client_endpoint(self.reactor, host, port, own, timeout_seconds=seconds)
+        proxy = Proxy.parse(config.proxy_url)
+        tunnel = proxied(
+            client_endpoint(
+                self.reactor,
+                proxy.host,
+                proxy.port,
+                _proxy_tls(config, proxy),
+                timeout_seconds=seconds,
+            ),
+            proxy,
+            host,
+            port,
         )
+        peer = f"{config.url.netloc} behind {proxy}"
+        return client_endpoint_over(self.reactor, tunnel, own, peer, timeout_seconds=seconds)
 
 
 def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
@@ -130,21 +150,73 @@ def tls(config: ClientConfig) -> ClientTLS:
         raise KubeConfigError(f"{config.source or config.server}: {error}") from None
 
 
-def identity_stamp(config: ClientConfig) -> tuple[tuple[int, int, int], ...]:
-    """Changes when a PEM file of ``config`` does: pooled connections then hold an old identity."""
-    return (config.ca.stamp(), config.certificate.stamp(), config.key.stamp())
+def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
+    """A proxy is believed as the server is, by its own name; our certificate is not for it."""
+    if proxy.scheme != "https":
+        return None
+    try:
+        return ClientTLS(
+            proxy.host,
+            ca_pem=config.ca.read() if config.ca else None,
+            insecure_skip_verify=config.insecure_skip_tls_verify,
+        )
+    except TLSConfigError as error:
+        raise KubeConfigError(f"{config.source or config.server}: {proxy}: {error}") from None
+
+
+def identity_stamp(config: ClientConfig) -> object:
+    """
+    Changes when connections must: those that are open lead elsewhere, or hold an old identity.
+    """
+    files = (config.ca, config.certificate, config.key)
+    return (
+        config.server,
+        config.proxy_url,
+        config.tls_server_name,
+        config.insecure_skip_tls_verify,
+        files,
+        [each.stamp() for each in files],
+    )
+
+
+def identity_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
+    """
+    Who we are, and as whom we act.
+
+    :raises KubeConfigError: as :func:`auth_headers`.
+    """
+    return [*auth_headers(config), *impersonation_headers(config.impersonate)]
+
+
+def impersonation_headers(asked: Impersonation) -> list[tuple[bytes, bytes]]:
+    """The ``Impersonate-`` headers; none when we act as ourselves."""
+    if not asked:
+        return []
+    headers = [(b"Impersonate-User", asked.user.encode())]
+    headers += [(b"Impersonate-Group", group.encode()) for group in asked.groups]
+    if asked.uid:
+        headers.append((b"Impersonate-Uid", asked.uid.encode()))
+    for key, values in asked.extra:
+        name = b"Impersonate-Extra-" + quote(key.lower(), safe="").encode("ascii")
+        headers += [(name, value.encode()) for value in values]
+    return headers
 
 
 def auth_headers(config: ClientConfig) -> list[tuple[bytes, bytes]]:
     """
     The ``Authorization`` header, or nothing when a certificate says who we are.
 
-    A token file wins over a token and is read each time: tokens are renewed in place.
+    A token file wins over a token and is read each time: tokens are renewed in
+    place.  While it cannot be read, the token counts, if there is one.
 
     :raises KubeConfigError: the token file cannot be read, or holds no token.
     """
     if config.token_file:
-        return [(b"Authorization", b"Bearer " + _token(read_file(config.token_file), config))]
+        try:
+            return [(b"Authorization", b"Bearer " + _token(read_file(config.token_file), config))]
+        except KubeConfigError:
+            if not config.token:
+                raise
     if config.token:
         return [(b"Authorization", b"Bearer " + _token(config.token.encode(), config))]
     if config.username:
@@ -157,6 +229,6 @@ def _token(raw: bytes, config: ClientConfig) -> bytes:
     token = raw.strip()
     # Anything but printable ASCII would let a file inject headers.
     if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
-        where = config.token_file or config.source
+        where = config.token_file or config.source or config.server
         raise KubeConfigError(f"{where}: holds no token of printable ASCII characters")
     return token

@@ -35,9 +35,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import BadGateway, GatewayTimeout
-from twisted_exec.kube.connection import auth_headers, endpoint, host_header
-from twisted_exec.kube.kubeconfig import ClientConfig, load
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.credentials import renewed, settled
+from twisted_exec.kube.kubeconfig import load
 from twisted_exec.streaming.remotecommand_client import (
     ATTEMPTS,
     ConsoleClient,
@@ -72,15 +74,15 @@ def open_console(
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
         or 504 that name the server when it cannot be reached; with
-        :class:`~twisted_exec.kube.kubeconfig.KubeConfigError` when the
-        credentials cannot be read.  Cancelling closes the connection.
+        :class:`~twisted_exec.kube.config.KubeConfigError` when the
+        credentials cannot be had.  Cancelling closes the connection.
     """
 
-    async def opened() -> ConsoleClient:
-        head = _head(config, namespace, name)
+    async def opened(shown: ClientConfig) -> ConsoleClient:
+        head = _head(shown, namespace, name)
         try:
             return await connect(
-                server or endpoint(config, reactor, timeout_seconds=timeout_seconds),
+                server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
                 head,
                 user,
                 clock=reactor,
@@ -91,12 +93,22 @@ def open_console(
             # These two types are made on this side; the server's own 502 is a plain APIError.
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
-    return Deferred.fromCoroutine(opened())
+    async def shown_again() -> ConsoleClient:
+        shown = await settled(config, reactor)
+        try:
+            return await opened(shown)
+        except APIError as refused:
+            other = await renewed(config, reactor, shown) if refused.code == 401 else None
+            if other is None:
+                raise
+        return await opened(other)
+
+    return Deferred.fromCoroutine(shown_again())
 
 
 def _head(config: ClientConfig, namespace: str, name: str) -> UpgradeRequest:
     path = config.url.path + IRONCORE.workload.path(namespace, name, "exec")
-    headers = [(b"User-Agent", b"kubectl-console (twisted-exec)"), *auth_headers(config)]
+    headers = [(b"User-Agent", b"kubectl-console (twisted-exec)"), *identity_headers(config)]
     return UpgradeRequest(b"GET", path.encode("ascii"), host_header(config), headers)
 
 

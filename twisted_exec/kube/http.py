@@ -6,6 +6,9 @@ covers the whole exchange, not only the response's head.  An exchange that is
 given up aborts its connection: TLS's orderly close waits for a peer that may
 be dead.  And a pooled connection that the server had just closed is tried
 once more, when repeating does no harm.
+
+A request that is answered 401 was not begun.  So when a credential plugin then has
+something else to show, any request is sent once more.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from twisted.web.client import (
     ResponseNeverReceived,
 )
 from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
-from twisted_exec.kube.connection import auth_headers, endpoint, identity_stamp
-from twisted_exec.kube.kubeconfig import ClientConfig, KubeConfigError
+from twisted_exec.kube.config import ClientConfig, KubeConfigError
+from twisted_exec.kube.connection import endpoint, identity_headers, identity_stamp
+from twisted_exec.kube.credentials import renewed, settled
 
 USER_AGENT = b"twisted-exec"
 
@@ -84,6 +89,7 @@ class HTTPTransport:
         renew: Callable[[], ClientConfig] | None = None,
     ) -> None:
         self.config = config
+        self._shown = config  # with what plugins said
         self._renew = renew
         self._reactor = reactor
         self._connect_seconds, self._given_server = connect_seconds, server
@@ -93,7 +99,7 @@ class HTTPTransport:
 
     def _endpoint(self) -> IStreamClientEndpoint:
         return self._given_server or endpoint(
-            self.config, self._reactor, timeout_seconds=self._connect_seconds
+            self._shown, self._reactor, timeout_seconds=self._connect_seconds
         )
 
     def close(self) -> Deferred[None]:
@@ -110,9 +116,12 @@ class HTTPTransport:
         :raises BadGateway: no connection, a broken one, or a body above ``limit_bytes``.
         :raises GatewayTimeout: no complete answer in time.
         """
-        exchange = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
-        exchange.addTimeout(timeout_seconds, self._reactor)
-        return await self._translated(exchange, request)
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(self._collect_twice(request, limit_bytes))
+            return once.addTimeout(timeout_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
 
     async def stream(
         self,
@@ -133,11 +142,32 @@ class HTTPTransport:
         after a stream the returned body is empty.  Errors are those of
         :meth:`collect`; an exception of ``receive`` ends the stream and is raised.
         """
-        exchange = Deferred.fromCoroutine(
-            self._stream(request, receive, begun, head_seconds, limit_bytes)
-        )
-        exchange.addTimeout(total_seconds, self._reactor)
-        return await self._translated(exchange, request)
+
+        def exchange() -> Deferred[Answer]:
+            once = Deferred.fromCoroutine(
+                self._stream(request, receive, begun, head_seconds, limit_bytes)
+            )
+            return once.addTimeout(total_seconds, self._reactor)
+
+        return await self._answered(exchange, request)
+
+    async def _answered(self, exchange: Callable[[], Deferred[Answer]], request: Request) -> Answer:
+        """Time limits are for exchanges; that of a plugin is its own."""
+        asking = Deferred.fromCoroutine(self._shown_again(exchange))
+        return await self._translated(asking, request)
+
+    async def _shown_again(self, exchange: Callable[[], Deferred[Answer]]) -> Answer:
+        config = self._current()
+        shown = await settled(config, self._reactor)
+        self._follow(shown)
+        answer = await exchange()
+        if answer[0] != 401:
+            return answer
+        other = await renewed(config, self._reactor, shown)
+        if other is None:
+            return answer
+        self._follow(other)
+        return await exchange()
 
     async def _collect_twice(self, request: Request, limit_bytes: int) -> Answer:
         try:
@@ -148,7 +178,6 @@ class HTTPTransport:
         return await self._collect(request, limit_bytes)
 
     async def _collect(self, request: Request, limit_bytes: int) -> Answer:
-        self._follow()
         use = _Use(self._pool)
         response = await self._send(request, use)
         return await _collected(response, limit_bytes, use)
@@ -161,7 +190,6 @@ class HTTPTransport:
         head_seconds: float,
         limit_bytes: int,
     ) -> Answer:
-        self._follow()
         # A stream's connection is not shared: it ends with the stream.
         use = _Use(HTTPConnectionPool(self._reactor, persistent=False))
         head = self._send(request, use)
@@ -175,20 +203,18 @@ class HTTPTransport:
         return response.code, {}, b""
 
     def _send(self, request: Request, use: _Use) -> Deferred[Any]:
-        headers: dict[bytes | str, list[bytes | str]] = {
-            b"User-Agent": [USER_AGENT],
-            b"Accept": [b"application/json"],
-        }
-        headers.update((name, [value]) for name, value in auth_headers(self.config))
+        headers = Headers({b"User-Agent": [USER_AGENT], b"Accept": [b"application/json"]})
+        for name, value in identity_headers(self._shown):
+            headers.addRawHeader(name, value)
         if request.body:
-            headers[b"Content-Type"] = [request.content_type.encode("ascii")]
+            headers.setRawHeaders(b"Content-Type", [request.content_type.encode("ascii")])
         client = HTTPClient(
             Agent.usingEndpointFactory(self._reactor, _Fixed(self._server), use),
             data_to_body_producer=_Bytes,
         )
         sent: Deferred[Any] = client.request(
             request.method,
-            self.config.server + request.target,
+            self._shown.server + request.target,
             headers=headers,
             data=request.body or None,
             allow_redirects=False,
@@ -205,13 +231,18 @@ class HTTPTransport:
         pool.retryAutomatically = False
         return pool
 
-    def _follow(self) -> None:
+    def _current(self) -> ClientConfig:
+        if self._renew is not None:
+            self.config = self._renew()
+        return self.config
+
+    def _follow(self, shown: ClientConfig) -> None:
         """Connections of an old configuration or identity serve no new request."""
-        config = self.config if self._renew is None else self._renew()
-        stamp = identity_stamp(config)
-        if config == self.config and stamp == self._stamp:
+        self._shown = shown
+        stamp = identity_stamp(shown)
+        if stamp == self._stamp:
             return
-        self.config, self._stamp = config, stamp
+        self._stamp = stamp
         self._server = self._endpoint()
         self._pool.closeCachedConnections()
         self._pool = self._new_pool()

@@ -2,353 +2,319 @@
 Kubeconfig files: where an API server is, and who we are to it.
 
 Merging follows ``k8s.io/client-go/tools/clientcmd``: of several files the
-first that defines a name wins, ``current-context`` comes from the first that
-sets it, and a relative path is relative to the file that holds it.  What is
-not supported is refused when it would be used, never ignored: a client that
-quietly drops a credential or a proxy reaches the wrong place as the wrong user.
+first that defines a name wins, whole; ``current-context`` comes from the first
+that sets it; a relative path is relative to the file that holds it; and what
+stands on a command line goes before what stands in a file.  What is not supported
+is refused when it would be used, never ignored: a client that quietly drops a
+credential or a proxy reaches the wrong place as the wrong user.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ipaddress
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
 
-import yaml
-
-MAX_FILE_BYTES = 4 << 20
-
-_T = TypeVar("_T")
-
-_UNSUPPORTED_USER = (
-    "exec",
-    "auth-provider",
-    "as",
-    "as-uid",
-    "as-groups",
-    "as-user-extra",
+from twisted_exec.kube.config import (
+    ALWAYS,
+    IF_AVAILABLE,
+    NEVER,
+    ClientConfig,
+    ExecPlugin,
+    Impersonation,
+    KubeConfigError,
+    Material,
+    is_loopback,
 )
-_UNSUPPORTED_CLUSTER = ("proxy-url",)
+from twisted_exec.kube.entries import ConfigFile, ConfigFiles, Entry, NoKubeConfig, file_names
+from twisted_exec.kube.environment import SERVICE_ACCOUNT, checked_proxy, in_cluster, proxy_for
 
+__all__ = [
+    "ClientConfig",
+    "KubeConfigError",
+    "Material",
+    "Overrides",
+    "check_server",
+    "file_names",
+    "load",
+]
 
-class KubeConfigError(Exception):
-    """A kubeconfig cannot be used; the message is one line that names the file and the entry."""
+EXEC_V1, EXEC_V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+"""The name under which a cluster keeps what its credential plugins want to know."""
 
-    def __init__(self, message: str) -> None:
-        # Names come from the file: they may hold line ends and terminal controls.
-        super().__init__("".join(mark if mark.isprintable() else " " for mark in message))
-
-
-@dataclass(frozen=True)
-class Material:
-    """PEM that is given as ``data`` or lies in the file ``path``; of both, ``data`` wins."""
-
-    data: bytes = field(default=b"", repr=False)
-    path: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.data or self.path)
-
-    def read(self) -> bytes:
-        """
-        The PEM as it is now: files change when certificates are renewed.
-
-        :raises KubeConfigError: the file cannot be read.
-        """
-        if self.data or not self.path:
-            return self.data
-        return read_file(self.path)
-
-    def stamp(self) -> tuple[int, int, int]:
-        """Changes when the file does; all zeros without one."""
-        if self.data or not self.path:
-            return (0, 0, 0)
-        try:
-            told = os.stat(self.path)
-        except OSError:
-            return (0, 0, 0)
-        return (told.st_ino, told.st_mtime_ns, told.st_size)
+_INSTEAD_OF_PROVIDER = {
+    "gcp": "the credential plugin gke-gcloud-auth-plugin",
+    "azure": "the credential plugin kubelogin",
+    "oidc": "the credential plugin kubectl-oidc_login",
+}
 
 
 @dataclass(frozen=True)
-class ClientConfig:
+class Overrides:
     """
-    One API server and one identity.
+    What goes before the files, as kubectl's options of these names; ``None`` and empty do not.
 
-    :param server: URL, ``https://host:port`` with an optional path prefix.
-    :param ca: who signs the server's certificate; empty means the system's roots.
-    :param source: what to name in messages: the files and the context.
+    Paths are relative to the working directory.
+
+    :param cluster: name of an entry, as is ``user``.
+    :param impersonate: each part that is there goes before the file's.
     """
 
-    server: str
-    namespace: str = "default"
-    ca: Material = Material()
-    certificate: Material = Material()
-    key: Material = Material()
-    token: str = field(default="", repr=False)
-    token_file: str = ""
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tls_server_name: str = ""
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+    server: str | None = None
+    certificate_authority: str | None = None
     insecure_skip_tls_verify: bool = False
-    source: str = ""
+    tls_server_name: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    token: str | None = field(default=None, repr=False)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    impersonate: Impersonation = Impersonation()
 
-    @property
-    def url(self) -> SplitResult:
-        """The server's URL in parts."""
-        return urlsplit(self.server)
+    def on_cluster(self, entry: Entry) -> Entry:
+        """
+        A cluster as this command line wants it.
 
-    @property
-    def has_credentials(self) -> bool:
-        """Something secret would travel with a request."""
-        return bool(self.token or self.token_file or self.username or self.certificate)
+        How the server is trusted is one thing: a CA or ``insecure`` replaces all of it,
+        another server does not inherit a name to verify.
+        """
+        value = dict(entry.value)
+        if self.insecure_skip_tls_verify or self.certificate_authority:
+            for key in ("certificate-authority", "certificate-authority-data"):
+                value.pop(key, None)
+            value["insecure-skip-tls-verify"] = self.insecure_skip_tls_verify
+            _put(value, "certificate-authority", _absolute(self.certificate_authority))
+        if self.server:
+            value["server"] = self.server
+            value.pop("tls-server-name", None)
+        _put(value, "tls-server-name", self.tls_server_name)
+        return replace(entry, value=value)
+
+    def on_user(self, entry: Entry) -> Entry:
+        """A user as this command line wants it: another token replaces the file's, too."""
+        value = dict(entry.value)
+        if self.token:
+            value.pop("tokenFile", None)
+        for path, key in (
+            (self.client_certificate, "client-certificate"),
+            (self.client_key, "client-key"),
+        ):
+            if path:
+                value.pop(f"{key}-data", None)
+                value[key] = _absolute(path)
+        _put(value, "token", self.token)
+        _put(value, "username", self.username)
+        _put(value, "password", self.password)
+        _put(value, "as", self.impersonate.user)
+        _put(value, "as-uid", self.impersonate.uid)
+        _put(value, "as-groups", list(self.impersonate.groups))
+        return replace(entry, value=value)
 
 
-def read_file(path: str) -> bytes:
-    """
-    A small file whole.
+def _put(value: dict[str, Any], key: str, told: Any) -> None:
+    if told:
+        value[key] = told
 
-    :raises KubeConfigError: it cannot be read, or is larger than 4 MiB.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise KubeConfigError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise KubeConfigError(f"{path}: not a path") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise KubeConfigError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
-    return content
+
+def _absolute(path: str | None) -> str | None:
+    return os.path.abspath(path) if path else None
 
 
 def load(
     path: str | None = None,
     context: str | None = None,
     *,
+    overrides: Overrides | None = None,
     environ: Mapping[str, str] | None = None,
+    service_account: str = SERVICE_ACCOUNT,
 ) -> ClientConfig:
     """
     The configuration that kubectl would use.
 
     :param path: one file, as ``--kubeconfig`` names it; else ``$KUBECONFIG``
-        (a list, missing files are skipped), else ``~/.kube/config``.
+        (a list, missing files are skipped), else ``~/.kube/config``; else, in a pod,
+        its service account.
     :param context: instead of ``current-context``.
+    :param overrides: what goes before all of that.
+    :param service_account: the directory that a pod's credentials are mounted at.
     :raises KubeConfigError: no file, not readable, or not usable.
     """
     environ = os.environ if environ is None else environ
-    files = _Files([_File.read(name) for name in file_names(path, environ)])
-    return _assemble(files, context or files.current_context())
+    overrides = overrides or Overrides()
+    files = _files(path, overrides, environ, service_account)
+    config = _assemble(files, context or "", overrides)
+    if not config.proxy_url:
+        config = replace(config, proxy_url=proxy_for(config.url, environ))
+    return config
 
 
-def file_names(path: str | None, environ: Mapping[str, str]) -> list[str]:
-    """
-    The files that :func:`load` reads, absolute.
-
-    :raises KubeConfigError: none exists.
-    """
-    if path:
-        return [os.path.abspath(path)]
-    listed = [name for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    if not listed:
-        home = environ.get("HOME") or os.path.expanduser("~")
-        listed = [os.path.join(home, ".kube", "config")]
-    found = [os.path.abspath(name) for name in dict.fromkeys(listed) if os.path.exists(name)]
-    if not found:
-        raise KubeConfigError(
-            f"no kubeconfig: {os.pathsep.join(listed)} does not exist; "
-            "set KUBECONFIG or give --kubeconfig"
-        )
-    return found
+def _files(
+    path: str | None, overrides: Overrides, environ: Mapping[str, str], service_account: str
+) -> ConfigFiles:
+    try:
+        files = ConfigFiles([ConfigFile.read(name) for name in file_names(path, environ)])
+        if path or not files.are_empty or overrides.server:
+            return files
+        missing = KubeConfigError(f"{files.names}: nothing is configured there")
+    except NoKubeConfig as error:
+        if overrides.server:
+            return ConfigFiles([])
+        missing = error
+    document = in_cluster(environ, service_account)
+    if document is None:
+        raise missing
+    return ConfigFiles([ConfigFile(service_account, document)])
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One cluster, user or context, and the file that holds it."""
-
-    kind: str
-    name: str
-    file: str
-    value: Mapping[str, Any]
-
-    def fail(self, problem: str) -> KubeConfigError:
-        return KubeConfigError(f'{self.file}: {self.kind} "{self.name}": {problem}')
-
-    def get(self, key: str, kind: type[_T], default: _T) -> _T:
-        """The value of ``key``, which must be of ``kind`` when it is there."""
-        value = self.value.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, kind):
-            raise self.fail(f"{key} must be a {_TYPE_NAMES[kind]}")
-        return value
-
-    def text(self, key: str) -> str:
-        value = self.get(key, str, "")
-        # Also half a surrogate pair, which no path and no header can hold.
-        if not value.isprintable():
-            raise self.fail(f"{key} holds a character that cannot be printed")
-        return value
-
-    def path(self, key: str) -> str:
-        name = self.text(key)
-        return os.path.join(os.path.dirname(self.file), os.path.expanduser(name)) if name else ""
-
-    def material(self, key: str) -> Material:
-        """``KEY-data`` (base64) or the file ``KEY``, which must be readable now."""
-        encoded = self.get(f"{key}-data", str, "")
-        if encoded:
-            try:
-                return Material(data=base64.b64decode("".join(encoded.split()), validate=True))
-            except (binascii.Error, ValueError):
-                raise self.fail(f"{key}-data is not base64") from None
-        path = self.path(key)
-        if path:
-            self.check_readable(key, path)
-        return Material(path=path)
-
-    def check_readable(self, key: str, path: str) -> None:
-        try:
-            read_file(path)
-        except KubeConfigError as error:
-            raise self.fail(f"{key}: {error}") from None
-
-    def refuse(self, keys: Sequence[str]) -> None:
-        """What we do not support is an error where it would be used."""
-        for key in keys:
-            if self.value.get(key):
-                raise self.fail(f"{key} is not supported; use a certificate, token or tokenFile")
-
-
-_TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
-
-
-@dataclass(frozen=True)
-class _File:
-    name: str
-    document: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, name: str) -> _File:
-        try:
-            document = yaml.safe_load(read_file(name))
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise KubeConfigError(f"{name}: not YAML: {_first_line(error)}") from None
-        if document is None:
-            document = {}
-        if not isinstance(document, dict):
-            raise KubeConfigError(f"{name}: not a kubeconfig: a mapping is expected")
-        kind = document.get("kind", "Config")
-        if kind != "Config":
-            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {kind}")
-        return cls(name, document)
-
-    def entries(self, section: str, noun: str) -> list[_Entry]:
-        """All entries of ``clusters``, ``users`` or ``contexts``."""
-        listed = self.document.get(section) or []
-        if not isinstance(listed, list):
-            raise KubeConfigError(f"{self.name}: {section} must be a list")
-        entries = []
-        for number, item in enumerate(listed):
-            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-                raise KubeConfigError(f"{self.name}: {section}[{number}] has no name")
-            value = item.get(noun) or {}
-            if not isinstance(value, dict):
-                raise KubeConfigError(f"{self.name}: {section}[{number}].{noun} must be a mapping")
-            entries.append(_Entry(noun, item["name"], self.name, value))
-        return entries
-
-
-def _first_line(error: Exception) -> str:
-    """YAML errors span lines; where it is and what is wrong fit into one."""
-    problem = getattr(error, "problem", None) or str(error)
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    return place + (str(problem).splitlines() or ["unreadable"])[0]
-
-
-class _Files:
-    """The merged files, first definition first."""
-
-    def __init__(self, files: Sequence[_File]) -> None:
-        self._files = files
-        self.names = os.pathsep.join(file.name for file in files)
-
-    def current_context(self) -> str:
-        for file in self._files:
-            name = file.document.get("current-context")
-            if isinstance(name, str) and name:
-                return name
-        raise KubeConfigError(f"{self.names}: no current-context is set; choose one with --context")
-
-    def find(self, section: str, noun: str, name: str, wanted_by: str = "") -> _Entry:
-        for file in self._files:
-            for entry in file.entries(section, noun):
-                if entry.name == name:
-                    return entry
-        why = f" (of {wanted_by})" if wanted_by else ""
-        raise KubeConfigError(f'{self.names}: no {noun} "{name}"{why}')
-
-
-def _assemble(files: _Files, context_name: str) -> ClientConfig:
-    context = files.find("contexts", "context", context_name)
-    cluster_name, user_name = context.text("cluster"), context.text("user")
-    if not cluster_name:
+def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> ClientConfig:
+    context = files.context(context_name, not (overrides.cluster or overrides.server))
+    cluster_name = overrides.cluster or context.text("cluster")
+    user_name = overrides.user or context.text("user")
+    wanted_by = f'context "{context.name}"' if context.name else ""
+    cluster = Entry("cluster", "", context.file, {})
+    if cluster_name:
+        cluster = files.find("clusters", "cluster", cluster_name, wanted_by)
+    elif not overrides.server:
         raise context.fail("no cluster is named")
-    cluster = files.find("clusters", "cluster", cluster_name, f'context "{context.name}"')
-    user = _Entry("user", "", context.file, {})
+    user = Entry("user", "", context.file, {})
     if user_name:
-        user = files.find("users", "user", user_name, f'context "{context.name}"')
-    cluster.refuse(_UNSUPPORTED_CLUSTER)
-    user.refuse(_UNSUPPORTED_USER)
-    config = _with_user(_with_cluster(cluster, context), user)
+        user = files.find("users", "user", user_name, wanted_by)
+    cluster, user = overrides.on_cluster(cluster), overrides.on_user(user)
+    config = _with_user(_with_cluster(cluster, context), user, cluster)
+    if overrides.namespace:
+        config = replace(config, namespace=overrides.namespace)
     if config.url.scheme == "http" and config.has_credentials and not is_loopback(config.url):
         raise cluster.fail("credentials would travel in the clear; use an https:// server")
     return config
 
 
-def _with_cluster(cluster: _Entry, context: _Entry) -> ClientConfig:
+def _with_cluster(cluster: Entry, context: Entry) -> ClientConfig:
     server = cluster.text("server").rstrip("/")
     check_server(server, cluster.fail)
     ca = cluster.material("certificate-authority")
     insecure = cluster.get("insecure-skip-tls-verify", bool, False)
     if ca and insecure:
         raise cluster.fail("insecure-skip-tls-verify cannot go with a certificate-authority")
+    named = f' (context "{context.name}")' if context.name else ""
     return ClientConfig(
         server=server,
         namespace=context.text("namespace") or "default",
         ca=ca,
         tls_server_name=cluster.text("tls-server-name"),
         insecure_skip_tls_verify=insecure,
-        source=f'{context.file} (context "{context.name}")',
+        proxy_url=_proxy(cluster),
+        source=f"{context.file}{named}",
     )
 
 
-def _with_user(config: ClientConfig, user: _Entry) -> ClientConfig:
+def _proxy(cluster: Entry) -> str:
+    told = cluster.text("proxy-url")
+    if not told:
+        return ""
+    return checked_proxy(told, lambda problem: cluster.fail(f"proxy-url {problem}"))
+
+
+def _with_user(config: ClientConfig, user: Entry, cluster: Entry) -> ClientConfig:
+    _refuse_provider(user)
     certificate = user.material("client-certificate")
     key = user.material("client-key")
     if bool(certificate) != bool(key):
         missing = "client-key" if certificate else "client-certificate"
         raise user.fail(f"{missing} is missing")
-    token_file = user.path("tokenFile")
-    if token_file:
+    token, token_file = user.text("token"), user.path("tokenFile")
+    if token_file and not token:  # which is good for as long as the file is not there
         user.check_readable("tokenFile", token_file)
-    given = {
-        "certificate": certificate,
-        "key": key,
-        "token": user.text("token"),
-        "token_file": token_file,
-        "username": user.text("username"),
-        "password": user.text("password"),
-    }
-    if given["username"] and (given["token"] or token_file):
+    username = user.text("username")
+    if username and (token or token_file):
         raise user.fail("username cannot go with a token")
-    return ClientConfig(**{**vars(config), **given})
+    return replace(
+        config,
+        certificate=certificate,
+        key=key,
+        token=token,
+        token_file=token_file,
+        username=username,
+        password=user.text("password"),
+        plugin=_plugin(user, cluster),
+        impersonate=_impersonation(user),
+    )
+
+
+def _refuse_provider(user: Entry) -> None:
+    if not user.value.get("auth-provider"):
+        return
+    provider = user.inner("auth-provider", user.value["auth-provider"]).text("name")
+    instead = _INSTEAD_OF_PROVIDER.get(provider, "a credential plugin")
+    raise user.fail(f"auth-provider is not supported; use {instead} (exec), or a token")
+
+
+def _impersonation(user: Entry) -> Impersonation:
+    told = user.inner("as-user-extra", user.value.get("as-user-extra") or {})
+    found = Impersonation(
+        user.text("as"),
+        user.text("as-uid"),
+        user.texts("as-groups"),
+        tuple((key, told.texts(key)) for key in sorted(told.value, key=str)),
+    )
+    if not found and (found.uid or found.groups or found.extra):
+        raise user.fail("as is missing: as-uid, as-groups and as-user-extra go with it")
+    if not all(isinstance(key, str) and key and key.isprintable() for key in told.value):
+        raise told.fail("a key is not a printable string")
+    return found
+
+
+def _plugin(user: Entry, cluster: Entry) -> ExecPlugin | None:
+    if user.value.get("exec") is None:
+        return None
+    told = user.inner("exec", user.value["exec"])
+    command, version = told.text("command"), told.text("apiVersion")
+    if not command:
+        raise told.fail("command is missing")
+    if version not in (EXEC_V1, EXEC_V1BETA1):
+        raise told.fail(f'apiVersion "{version}" is neither {EXEC_V1} nor {EXEC_V1BETA1}')
+    mode = told.text("interactiveMode") or (IF_AVAILABLE if version == EXEC_V1BETA1 else "")
+    if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
+        raise told.fail(f"interactiveMode must be {NEVER}, {IF_AVAILABLE} or {ALWAYS}")
+    return ExecPlugin(
+        # Only a name alone is looked for in PATH.
+        command=told.path("command") if os.sep in command else command,
+        api_version=version,
+        args=told.texts("args"),
+        env=_environment(told),
+        interactive_mode=mode,
+        provide_cluster_info=told.get("provideClusterInfo", bool, False),
+        cluster_config=_plugin_config(cluster),
+        install_hint=told.get("installHint", str, ""),
+    )
+
+
+def _environment(told: Entry) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for number, item in enumerate(told.get("env", list, [])):
+        entry = told.inner(f"env[{number}]", item)
+        name, value = entry.text("name"), entry.get("value", str, "")
+        if not name or "=" in name or "\0" in value:
+            raise entry.fail("is no variable of an environment")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def _plugin_config(cluster: Entry) -> str:
+    for number, item in enumerate(cluster.get("extensions", list, [])):
+        entry = cluster.inner(f"extensions[{number}]", item)
+        if entry.value.get("name") == EXEC_EXTENSION:
+            try:
+                return json.dumps(entry.value.get("extension"), sort_keys=True, allow_nan=False)
+            except (TypeError, ValueError, RecursionError):
+                raise entry.fail("extension cannot be told as JSON") from None
+    return ""
 
 
 def check_server(server: str, fail: Callable[[str], Exception]) -> None:
@@ -365,12 +331,3 @@ def check_server(server: str, fail: Callable[[str], Exception]) -> None:
         raise fail(f'server "{server}" is not an https:// URL' if server else "no server is given")
     if url.username or url.password or url.query or url.fragment:
         raise fail("server must not hold a user, a query or a fragment")
-
-
-def is_loopback(url: SplitResult) -> bool:
-    """The URL's host is this machine, as ``localhost`` or by number."""
-    host = url.hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -144,6 +144,24 @@ def client_endpoint(
     return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
 
 
+def client_endpoint_over(
+    reactor: Any,
+    inner: IStreamClientEndpoint,
+    tls: ClientTLS | None,
+    peer: str,
+    *,
+    timeout_seconds: float = 10.0,
+) -> IStreamClientEndpoint:
+    """
+    Where to connect by way of another endpoint, such as a proxy's tunnel.
+
+    Fires and fails as :func:`client_endpoint`, and with what ``inner`` fails with.
+
+    :param peer: whom ``inner`` leads to, for messages.
+    """
+    return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
+
+
 def unix_client_endpoint(
     reactor: Any, path: str, tls: ClientTLS | None = None, *, timeout_seconds: float = 10.0
 ) -> IStreamClientEndpoint:

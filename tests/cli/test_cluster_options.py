@@ -1,0 +1,94 @@
+"""
+Tests for :mod:`twisted_exec.cli.cluster_options`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli.cluster_options import config_of, duration
+from twisted_exec.cli.console import parse_options
+from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError
+
+
+class ClusterOptionsTests(SynchronousTestCase):
+    """What the options make of a kubeconfig."""
+
+    def config(self, *words: str) -> ClientConfig:
+        path = self.mktemp()
+        with open(path, "w") as stream:
+            stream.write(
+                "current-context: x\n"
+                "clusters: [{name: c, cluster: {server: 'https://a', tls-server-name: n}},"
+                " {name: d, cluster: {server: 'https://d'}}]\n"
+                "users: [{name: u, user: {token: t, as: root}}, {name: v, user: {token: v}}]\n"
+                "contexts: [{name: x, context: {cluster: c, user: u, namespace: lab}},"
+                " {name: y, context: {cluster: d}}]\n"
+            )
+        return config_of(parse_options(["vm", "--kubeconfig", path, *words]))
+
+    def test_none(self) -> None:
+        """Without any, the file speaks."""
+        config = self.config()
+        self.assertEqual(
+            (config.server, config.tls_server_name, config.namespace), ("https://a", "n", "lab")
+        )
+        self.assertEqual((config.token, config.impersonate), ("t", Impersonation("root")))
+
+    def test_choices(self) -> None:
+        """Another context, cluster, user or namespace."""
+        self.assertEqual(self.config("--context", "y").server, "https://d")
+        config = self.config("--cluster", "d", "--user", "v", "-n", "other")
+        self.assertEqual(
+            (config.server, config.token, config.namespace), ("https://d", "v", "other")
+        )
+
+    def test_server(self) -> None:
+        """Where it is and how it is believed."""
+        config = self.config("-s", "https://b:1", "--insecure-skip-tls-verify")
+        self.assertEqual((config.server, config.tls_server_name), ("https://b:1", ""))
+        self.assertTrue(config.insecure_skip_tls_verify)
+        self.assertEqual(self.config("--tls-server-name", "m").tls_server_name, "m")
+        with self.assertRaises(KubeConfigError) as caught:
+            self.config("--certificate-authority", "/nonexistent")
+        self.assertIn("certificate-authority: /nonexistent: No such", str(caught.exception))
+
+    def test_identity(self) -> None:
+        """Who we are and as whom we act."""
+        config = self.config(
+            *("--token", "mine", "--as", "jane", "--as-uid", "7"),
+            *("--as-group", "dev", "--as-group", "ops"),
+        )
+        self.assertEqual(config.token, "mine")
+        self.assertEqual(config.impersonate, Impersonation("jane", "7", ("dev", "ops")))
+        with self.assertRaises(KubeConfigError):
+            self.config("--username", "u", "--password", "p")  # beside the file's token
+        config = self.config("--cluster", "c", "--user", "v", "--as-group", "g", "--as", "x")
+        self.assertEqual(config.impersonate.groups, ("g",))
+        with self.assertRaises(KubeConfigError) as caught:
+            self.config("--client-key", "/nonexistent")
+        self.assertIn("client-key: /nonexistent", str(caught.exception))
+
+
+class DurationTests(SynchronousTestCase):
+    """Tests for :func:`duration`."""
+
+    def test_good(self) -> None:
+        """As Go writes durations; a bare number is seconds."""
+        for text, seconds in (
+            ("7", 7.0),
+            ("5s", 5.0),
+            ("1m30s", 90.0),
+            ("1.5h", 5400.0),
+            ("500ms", 0.5),
+            ("0", None),
+            ("0s", None),
+        ):
+            self.assertEqual(duration(text), seconds)
+
+    def test_bad(self) -> None:
+        """Anything else is none."""
+        for text in ("", "-1", "-1s", "soon", "1d", "s", "5 s", "²", "1e9h", "99999h"):
+            self.assertRaises(argparse.ArgumentTypeError, duration, text)

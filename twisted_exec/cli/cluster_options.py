@@ -1,0 +1,103 @@
+"""
+Options that say which API server, and as whom: those of kubectl, by its names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.config import ClientConfig
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_LONGEST_SECONDS = 366 * 86400
+
+_TEXTS = (
+    ("--context", "C", "instead of the current one"),
+    ("--cluster", "NAME", "a cluster of the kubeconfig, instead of the context's"),
+    ("--user", "NAME", "a user of the kubeconfig, instead of the context's"),
+    ("--certificate-authority", "F", "the CA of the API server"),
+    ("--tls-server-name", "NAME", "whom the API server's certificate must name"),
+    ("--client-certificate", "F", "our certificate"),
+    ("--client-key", "F", "its private key"),
+    ("--token", "TOKEN", "a bearer token"),
+    ("--username", "NAME", "for basic authentication"),
+    ("--password", "PASSWORD", "for basic authentication"),
+    ("--as-uid", "UID", "the uid to act under"),
+)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to a command's own."""
+    group = parser.add_argument_group("API server, as kubectl's options of these names")
+    group.add_argument("--kubeconfig", metavar="F", help="instead of $KUBECONFIG")
+    for name, metavar, told in _TEXTS:
+        group.add_argument(name, metavar=metavar, help=told)
+    group.add_argument("-s", "--server", metavar="URL", help="the API server")
+    group.add_argument(
+        "--insecure-skip-tls-verify",
+        action="store_true",
+        help="believe whoever answers at the API server's address",
+    )
+    group.add_argument(
+        "--as", dest="impersonate", metavar="USER", help="the user to act as, if one may"
+    )
+    group.add_argument(
+        "--as-group", metavar="GROUP", action="append", help="a group to act in; may be repeated"
+    )
+    group.add_argument(
+        "--request-timeout",
+        metavar="TIME",
+        type=duration,
+        help="to connect, and again for the answer, such as 5s or 1m; 0 means 30s",
+    )
+
+
+def duration(text: str) -> float | None:
+    """
+    Seconds from ``1m30s``, ``500ms`` or ``7``; ``None`` for 0.
+
+    :raises argparse.ArgumentTypeError: it is no duration, or longer than a year.
+    """
+    if text.isascii() and text.isdigit():
+        seconds = float(text)
+    elif _DURATION.fullmatch(text):
+        seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
+    else:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 5s or 1m")
+    if seconds > _LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is longer than a year")
+    return seconds or None
+
+
+def config_of(options: argparse.Namespace) -> ClientConfig:
+    """
+    The configuration that these options choose.
+
+    :raises KubeConfigError: it cannot be used.
+    """
+    from twisted_exec.kube.config import Impersonation
+    from twisted_exec.kube.kubeconfig import Overrides, load
+
+    overrides = Overrides(
+        cluster=options.cluster,
+        user=options.user,
+        namespace=options.namespace,
+        server=options.server,
+        certificate_authority=options.certificate_authority,
+        insecure_skip_tls_verify=options.insecure_skip_tls_verify,
+        tls_server_name=options.tls_server_name,
+        client_certificate=options.client_certificate,
+        client_key=options.client_key,
+        token=options.token,
+        username=options.username,
+        password=options.password,
+        impersonate=Impersonation(
+            options.impersonate or "", options.as_uid or "", tuple(options.as_group or ())
+        ),
+    )
+    return load(options.kubeconfig, options.context, overrides=overrides)

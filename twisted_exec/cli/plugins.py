@@ -1,0 +1,56 @@
+"""
+A credential plugin at a person's terminal, before the console is opened there.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.process import reapAllProcesses
+
+from twisted_exec.cli.session import TIMED_OUT, ConsoleSession
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.credentials import settled
+
+
+def ask_plugin(
+    config: ClientConfig,
+    reactor: Any,
+    session: ConsoleSession,
+    *,
+    interactive: bool,
+    timeout_seconds: float | None,
+    then: Callable[[float | None], None],
+) -> Deferred[None]:
+    """
+    Ask the plugin of ``config``; whoever opens the console then finds its answer.
+
+    :param session: not yet started; ended by a signal, it ends the asking.
+    :param timeout_seconds: for the whole session.
+    :param then: called with what is left of that.
+    :return: fires when ``then`` was called or the session is over; fails as
+        :func:`~twisted_exec.kube.credentials.settled`.
+    """
+    # The reactor runs without signal handlers of its own.
+    signal.signal(signal.SIGCHLD, lambda *_: reactor.callFromThread(reapAllProcesses))
+    begun = reactor.seconds()
+    asking = settled(config, reactor, interactive=interactive)
+    session.connecting(asking)
+    if timeout_seconds is not None:
+        asking.addTimeout(timeout_seconds, reactor)
+
+    async def asked() -> None:
+        try:
+            await asking
+        except TimeoutError:
+            session.failed(TIMED_OUT)
+        except CancelledError:
+            pass  # the session is over already
+        else:
+            left = timeout_seconds
+            then(None if left is None else max(0.0, left - (reactor.seconds() - begun)))
+
+    return Deferred.fromCoroutine(asked())
