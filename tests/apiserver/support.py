@@ -27,6 +27,8 @@ from twisted_exec.testing.http import MemoryClient, MemoryServer, Response
 from twisted_exec.tls.client import ClientCredentials
 
 EPOCH = 1_700_000_000
+REMEMBERED = 200
+"""Changes that the store remembers."""
 POOL_GROUP = "compute.ironcore.dev:system:machinepools"
 TOKENS = f"""\
 admin,admin,1,system:masters
@@ -103,7 +105,7 @@ class APITestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.clock.advance(EPOCH)
-        self.storage = MemoryStorage(remembered=200)
+        self.storage = MemoryStorage(remembered=REMEMBERED)
         self.audit = AuditList()
         path = self.mktemp()
         with open(path, "w") as stream:

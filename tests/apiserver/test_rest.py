@@ -69,7 +69,7 @@ class CreateTests(APITestCase):
         made = self.answer("POST", f"{MACHINES}?dryRun=All", machine("a"), code=201)
         self.assertEqual(made["status"], {"state": "Pending"})
         self.refused(404, "GET", f"{MACHINES}/a")
-        self.refused(400, "POST", f"{MACHINES}?dryRun=Some", machine("a"))
+        self.refused(422, "POST", f"{MACHINES}?dryRun=Some", machine("a"))
         self.make_machine("a")
         self.refused(409, "POST", f"{MACHINES}?dryRun=All", machine("a"))
 
@@ -77,7 +77,11 @@ class CreateTests(APITestCase):
         """Unknown fields are refused, warned of, or passed over; they are never stored."""
         body = machine("a", pwoer="On")
         told = self.refused(400, "POST", f"{MACHINES}?fieldValidation=Strict", body)
-        self.assertEqual(told, 'strict decoding error: unknown field "spec.pwoer"')
+        self.assertEqual(
+            told,
+            'Machine in version "v1alpha1" cannot be handled as a Machine: strict decoding error: '
+            'unknown field "spec.pwoer"',
+        )
         response = self.ask("POST", f"{MACHINES}?fieldValidation=Warn", body)
         self.assertEqual(response.headers["warning"], r'299 - "unknown field \"spec.pwoer\""')
         self.assertNotIn("pwoer", response.json()["spec"])
@@ -539,7 +543,7 @@ class NobodyTests(APITestCase):
             response = self.ask("GET", path, user="")
             self.assertEqual((response.code, response.body), (200, b"ok"))
         told = self.ask("GET", "/readyz?verbose").body
-        self.assertEqual(told, b"[+]storage ok\nreadyz check passed\n")
+        self.assertEqual(told, b"[+]ping ok\n[+]storage ok\nreadyz check passed\n")
 
     def test_forbidden(self) -> None:
         """Who has no role may do nothing, and is told what was missing."""

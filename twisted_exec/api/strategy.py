@@ -18,7 +18,7 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.shapes import METADATA
 from twisted_exec.api.schema import Schema
-from twisted_exec.api.status import BadRequest, Conflict, Invalid
+from twisted_exec.api.status import BadRequest, Conflict, Invalid, one_line
 
 _LIMIT_ANNOTATION_BYTES = 256 << 10
 
@@ -56,16 +56,24 @@ def check_type(kind: Kind, body: Object) -> None:
 
     :raises BadRequest: it is not.
     """
-    expected = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
-    for key, wanted in expected.items():
-        given = body.get(key) or wanted
-        if given != wanted:
-            raise BadRequest(
-                f"the {key} in the data ({fields.shown(given)}) does not match the expected "
-                f"{key} ({wanted})"
-            )
+    resource = kind.resource
+    version, name = body.get("apiVersion"), body.get("kind")
+    if version not in (None, "", resource.api_version):
+        raise BadRequest(
+            f"the API version in the data ({_plain(version)}) does not match the expected "
+            f"API version ({resource.api_version})"
+        )
+    if name not in (None, "", resource.kind):
+        raise BadRequest(
+            f'{_plain(name)} in version "{resource.version}" cannot be handled as a '
+            f"{resource.kind}: the kind in the data does not match the expected kind"
+        )
     if not isinstance(body.get("metadata", {}), dict):
         raise BadRequest("metadata of the object is not an object")
+
+
+def _plain(value: Any) -> str:
+    return one_line(value) if isinstance(value, str) else fields.shown(value)
 
 
 def unknown_fields(kind: Kind, body: Object) -> list[str]:
@@ -151,11 +159,17 @@ def check_namespace(metadata: Object, namespace: str) -> None:
 
 
 def check_preconditions(
-    kind: Kind, obj: Object, uid: str | None, resource_version: str | None
+    kind: Kind,
+    obj: Object,
+    uid: str | None,
+    resource_version: str | None,
+    *,
+    deleting: bool = False,
 ) -> None:
     """
     The stored object must be the one that the client means.
 
+    :param deleting: it is to be deleted; otherwise changed.
     :raises Conflict: it is not.
     """
     metadata = obj["metadata"]
@@ -164,6 +178,11 @@ def check_preconditions(
         told = (
             f"Precondition failed: UID in precondition: {uid}, "
             f"UID in object meta: {metadata['uid']}"
+        )
+    elif resource_version and resource_version != metadata["resourceVersion"] and deleting:
+        told = (
+            f"Precondition failed: ResourceVersion in precondition: {resource_version}, "
+            f"ResourceVersion in object meta: {metadata['resourceVersion']}"
         )
     elif resource_version and resource_version != metadata["resourceVersion"]:
         told = (

@@ -26,6 +26,7 @@ from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.pods_access import PodsAuthorizer
 from twisted_exec.apiserver.pods_storage import PodStorage
 from twisted_exec.apiserver.pods_streams import PodLocator, add_consoles, add_refusals
+from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
@@ -107,7 +108,10 @@ def assemble(
         if kind.stored:
             rest.add_to(routes, kind)
     Reviews(gate, authorizer, tokens).add_to(routes)
-    Documents(registry, gate, metrics).add_to(routes)
+    health = Health(reactor)
+    health.add("storage", storage.probe)
+    probes = Probes(gate, health)
+    Documents(registry, gate, metrics, probes).add_to(routes)
     places = (gate, fence, storage, IRONCORE, backend, reactor, revocation.opened)
     locator = MachineLocator(*places)
     proxy = partial(
@@ -136,10 +140,8 @@ def assemble(
         add_refusals(routes)
         add_consoles(consoles, proxy(PodLocator(locator)))
         add_log(consoles, kinds.PODS, relay)
-    health = Health(reactor)
-    health.add("storage", storage.probe)
     return Parts(
-        dispatcher=APIDispatcher(routes, consoles, gate, health),
+        dispatcher=APIDispatcher(routes, consoles, gate, probes),
         followers=followers,
         verbs=bare,
         watches=watches,

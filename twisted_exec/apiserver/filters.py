@@ -8,6 +8,7 @@ Authorization follows as soon as it is known what is asked for.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from twisted.logger import Logger
 
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.status import Forbidden, TooManyRequests, Unauthorized
+from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
@@ -30,6 +32,17 @@ class APIRequest(Request):
 
     requester: User
     target: Target
+
+    @property
+    def pretty(self) -> bool:
+        """Whether JSON is to be laid out for people: ``?pretty=true``."""
+        return Query(self.args or {}).flag("pretty")
+
+    def laid_out(self, body: bytes, content_type: str) -> bytes:
+        """As :meth:`Request.laid_out`."""
+        if not self.pretty or not content_type.startswith("application/json"):
+            return body
+        return json.dumps(json.loads(body), indent=2).encode() + b"\n"
 
 
 class Gate:

@@ -27,7 +27,7 @@ class OpenAPI:
 
     def __init__(self, registry: Registry) -> None:
         self._documents = {
-            _path_of(group, version): json.dumps(
+            path_of(group, version): json.dumps(
                 document(registry, group, version), separators=(",", ":")
             ).encode()
             for group, versions in registry.groups.items()
@@ -52,7 +52,8 @@ def _hash(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32].upper()
 
 
-def _path_of(group: str, version: str) -> str:
+def path_of(group: str, version: str) -> str:
+    """``apis/GROUP/VERSION``, or ``api/v1``."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 

@@ -128,38 +128,39 @@ def media_ranges(accept: str) -> list[tuple[str, dict[str, str]]]:
     return ranges
 
 
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
+
 @dataclass
 class WriteOptions:
     """
     How a write is meant.
 
     :param warnings: filled by the write; shown to the user.
+    :param duplicates: paths of keys that the body has more than once.
     """
 
     dry_run: bool = False
     field_validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
 
 
-def write_options(query: Query, body: Mapping[str, Any] | None = None) -> WriteOptions:
+def write_options(query: Query, kind: str, body: Mapping[str, Any] | None = None) -> WriteOptions:
     """
+    :param kind: of the options, such as ``CreateOptions``.
     :param body: of ``DeleteOptions``, whose ``dryRun`` counts as well.
-    :raises BadRequest: a value that nobody defined.
+    :raises Invalid: a value that nobody defined.
     """
-    told = (body or {}).get("dryRun") or []
-    if not isinstance(told, list):
-        raise BadRequest("dryRun is not a list")
-    dry_run = query.texts("dryRun") + told
-    if any(value != "All" for value in dry_run):
-        raise BadRequest(
-            f'dryRun: Unsupported value: {fields.shown(dry_run)}: supported values: "All"'
-        )
+    dry_run = query.texts("dryRun") + list((body or {}).get("dryRun") or [])
     validation = query.text("fieldValidation") or "Warn"
-    if validation not in ("Ignore", "Warn", "Strict"):
-        raise BadRequest(
-            f"fieldValidation: Unsupported value: {fields.shown(validation)}: "
-            'supported values: "Ignore", "Strict", "Warn"'
-        )
+    causes = []
+    if any(value != "All" for value in dry_run):
+        causes.append(fields.not_supported("dryRun", dry_run, ["All"]))
+    if validation not in _VALIDATIONS:
+        causes.append(fields.not_supported("fieldValidation", validation, ["", *_VALIDATIONS]))
+    if causes:
+        raise Invalid(kind, "", causes, "meta.k8s.io")
     return WriteOptions(bool(dry_run), validation)
 
 

@@ -4,13 +4,20 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
 from twisted_exec.api import body, fields, patch
+from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import BadRequest, NotFound, UnsupportedMediaType
+from twisted_exec.api.status import (
+    BadRequest,
+    Invalid,
+    NotFound,
+    UnsupportedMediaType,
+    one_line,
+)
 from twisted_exec.apiserver.encoding import list_pieces, object_json
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
@@ -32,6 +39,17 @@ from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
 
 _Action = Callable[[APIRequest, Target], Awaitable[None]]
+
+
+_SHOWN_BYTES = 30
+_POLICIES = ("Background", "Foreground", "Orphan")
+_DELETE_TYPES = {
+    "gracePeriodSeconds": "integer",
+    "orphanDependents": "boolean",
+    "preconditions": "object",
+    "propagationPolicy": "string",
+    "dryRun": "array",
+}
 
 
 def root_of(kind: Kind) -> str:
@@ -112,7 +130,7 @@ class REST:
             return
         with self._limits.short():
             page = await self._verbs.list(target, chosen)
-        await respond_pieces(request, 200, self._listed(target.kind, page, form))
+        await self._respond_list(request, target.kind, page, form)
 
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
@@ -126,25 +144,27 @@ class REST:
     async def _create(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "create", target)
         query = Query(request.args)
-        options, form = write_options(query), _form(request, query)
+        options, form = write_options(query, "CreateOptions"), _form(request, query)
+        body = _body(request, target.kind, options)
         with self._limits.short():
-            obj = await self._verbs.create(request.requester, target, _body(request), options)
+            obj = await self._verbs.create(request.requester, target, body, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
     async def _update(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "update", target)
         await self._check_visible(request, target)
         query = Query(request.args)
-        options, form = write_options(query), _form(request, query)
+        options, form = write_options(query, "UpdateOptions"), _form(request, query)
+        body = _body(request, target.kind, options)
         with self._limits.short():
-            obj = await self._verbs.update(request.requester, target, _body(request), options)
+            obj = await self._verbs.update(request.requester, target, body, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
     async def _patch(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "patch", target)
         await self._check_visible(request, target)
         query = Query(request.args)
-        options, form = write_options(query), _form(request, query)
+        options, form = write_options(query, "PatchOptions"), _form(request, query)
         make, may_create = _patched(request)
         if may_create:
             may_create = await self._is_create(request, query, target)
@@ -174,7 +194,7 @@ class REST:
         await self._gate.authorize_target(request.requester, "delete", target)
         await self._check_visible(request, target)
         told = _delete_options(request)
-        options = write_options(Query(request.args), told)
+        options = write_options(Query(request.args), "DeleteOptions", told)
         with self._limits.short():
             obj, gone = await self._verbs.delete(
                 request.requester, target, options, told.get("preconditions") or {}
@@ -199,18 +219,22 @@ class REST:
         query = Query(request.args)
         chosen = list_options(query)
         self._fence.check_list(request.requester, target.kind, chosen.fields)
-        options = write_options(query, _delete_options(request))
+        options = write_options(query, "DeleteOptions", _delete_options(request))
         with self._limits.short():
             page = await self._verbs.delete_collection(request.requester, target, chosen, options)
-        await respond_pieces(request, 200, self._listed(target.kind, page, Form()))
+        await self._respond_list(request, target.kind, page, Form())
 
-    def _listed(self, kind: Kind, page: Page, form: Form) -> Iterator[bytes]:
+    async def _respond_list(self, request: APIRequest, kind: Kind, page: Page, form: Form) -> None:
         metadata: Object = {"resourceVersion": str(page.version)}
         if page.next:
             metadata["continue"] = page.next
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        return list_pieces(kind, page.items, metadata, form, self._now())
+        pieces = list_pieces(kind, page.items, metadata, form, self._now())
+        if request.pretty:
+            respond_json(request, 200, b"".join(pieces))
+        else:
+            await respond_pieces(request, 200, pieces)
 
     def _respond(
         self,
@@ -238,8 +262,22 @@ def content_type(request: Request) -> str:
     return request.requestHeaders.getRawHeaders(b"content-type", [b""])[0].decode("latin-1")
 
 
-def _body(request: Request) -> Object:
-    return body.decode(content_type(request), request.content.read())
+def _body(request: Request, kind: Kind, options: WriteOptions) -> Object:
+    raw, duplicates = request.content.read(), options.duplicates
+    try:
+        return body.decode(content_type(request), raw, duplicates)
+    except body.Unreadable as error:
+        raise BadRequest(
+            f"the object provided is unrecognized (must be of type {kind.resource.kind}): "
+            f"{error.message} ({_summary(raw)})"
+        ) from None
+
+
+def _summary(raw: bytes) -> str:
+    """The beginning of a body that cannot be read, so that its sender knows it again."""
+    start = raw[:_SHOWN_BYTES]
+    told = start.decode("utf-8", "replace") if raw.startswith(b"{") else start.hex()
+    return one_line(told) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
 
 
 def _patched(request: Request) -> tuple[Callable[[Object], Object], bool]:
@@ -270,14 +308,52 @@ def _whole(obj: Any) -> Object:
 
 def _delete_options(request: Request) -> Object:
     raw = request.content.read()
-    told = body.decode(content_type(request), raw) if raw.strip() else {}
-    preconditions = told.get("preconditions")
-    if preconditions is not None and not (
-        isinstance(preconditions, dict)
-        and all(isinstance(value, str | None) for value in preconditions.values())
-    ):
-        raise BadRequest(f"preconditions cannot be read: {fields.shown(preconditions)}")
+    # Only those without a body say it in the query.
+    told = body.decode(content_type(request), raw) if raw.strip() else _from_query(request)
+    if told.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise BadRequest(f"the body of a delete is no {fields.shown(told['kind'])}: DeleteOptions")
+    _check_types(told)
+    if causes := _propagation_causes(told):
+        raise Invalid("DeleteOptions", "", causes, "meta.k8s.io")
     return told
+
+
+def _check_types(told: Object) -> None:
+    given = [(key, told.get(key), kind) for key, kind in _DELETE_TYPES.items()]
+    preconditions = told.get("preconditions")
+    if isinstance(preconditions, dict):
+        given += [(f"preconditions.{key}", value, "string") for key, value in preconditions.items()]
+    for key, value, kind in given:
+        if value is not None and fields.json_type(value) != kind:
+            raise BadRequest(
+                'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: '
+                f"{key} in body must be of type {kind}: {fields.shown(fields.json_type(value))}"
+            )
+
+
+def _from_query(request: Request) -> Object:
+    query = Query(request.args)
+    told: Object = {}
+    if query.text("gracePeriodSeconds"):
+        told["gracePeriodSeconds"] = query.number("gracePeriodSeconds")
+    if query.text("propagationPolicy"):
+        told["propagationPolicy"] = query.text("propagationPolicy")
+    if query.text("orphanDependents"):
+        told["orphanDependents"] = query.flag("orphanDependents")
+    return told
+
+
+def _propagation_causes(told: Object) -> list[Cause]:
+    """Nothing here has dependents; what is said of them must be sound all the same."""
+    policy = told.get("propagationPolicy")
+    if policy is None:
+        return []
+    if told.get("orphanDependents") is not None:
+        both = "orphanDependents and deletionPropagation cannot be both set"
+        return [fields.invalid("propagationPolicy", policy, both)]
+    if policy not in _POLICIES:
+        return [fields.not_supported("propagationPolicy", policy, [*_POLICIES, "nil"])]
+    return []
 
 
 def _deleted(kind: Kind, obj: Object) -> Object:

@@ -12,28 +12,25 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from twisted_exec.api.kinds import MACHINES, Object
-from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable, Unauthorized
+from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
 from twisted_exec.apiserver import discovery
 from twisted_exec.apiserver.filters import APIRequest, Gate
-from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI
+from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI, path_of
 from twisted_exec.apiserver.options import media_ranges
+from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.rest import root_of
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.observe.health import Health, Results, is_ready, listing
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.routes import Routes, split_path
+from twisted_exec.streaming.routes import Routes, not_found, split_path
 from twisted_exec.streaming.site import (
     Dispatcher,
     Request,
     respond,
     respond_json,
-    respond_text,
 )
 
-_CHECK_SECONDS = 1.0
-_PROBES = (b"/healthz", b"/livez", b"/readyz")
 _AGGREGATED = "application/json;g={group};v={version};as=APIGroupDiscoveryList"
 
 
@@ -49,18 +46,16 @@ class APIDispatcher(Dispatcher):
     :param consoles: of ``machines/exec`` and ``machines/log``.
     """
 
-    def __init__(self, routes: Routes, consoles: Routes, gate: Gate, health: Health) -> None:
+    def __init__(self, routes: Routes, consoles: Routes, gate: Gate, probes: Probes) -> None:
         super().__init__()
         self._routes, self._consoles = routes, consoles
-        self._gate, self._health = gate, health
-        self._results: Results = []
-        self._checked_until = 0.0
+        self._gate, self._probes = gate, probes
 
     async def dispatch(self, request: Request) -> None:
         """As :meth:`Dispatcher.dispatch`."""
-        if request.path in _PROBES and request.method in (b"GET", b"HEAD"):
-            await self._probe(request)
-        elif not await self._console(request):
+        if await self._probes.answer(request):
+            return
+        if not await self._console(request):
             cast(APIRequest, request).requester = await self._gate.authenticate(request)
             await self._routes.dispatch(request)
 
@@ -75,47 +70,24 @@ class APIDispatcher(Dispatcher):
         await handler(request, values)
         return True
 
-    async def _probe(self, request: Request) -> None:
-        check = request.path[1:].decode("ascii")
-        if request.path != b"/readyz":
-            respond_text(request, 200, "ok")
-            return
-        results = await self._checked(request)
-        passed = is_ready(results)
-        told = "ok" if passed else f"{check} check failed"
-        # twisted.web leaves out of ``args`` what has no equals sign.
-        query = request.uri.partition(b"?")[2].split(b"&")
-        if any(item.partition(b"=")[0] == b"verbose" for item in query) and await self._known(
-            request
-        ):
-            told = listing(results, check)
-        respond_text(request, 200 if passed else 503, told)
-
-    async def _checked(self, request: Request) -> Results:
-        """The probes' results, at most a moment old: anyone may ask, and each costs a write."""
-        now = request.channel.site.reactor.seconds()
-        if now >= self._checked_until:
-            self._results = await self._health.check()
-            self._checked_until = now + _CHECK_SECONDS
-        return self._results
-
-    async def _known(self, request: Request) -> bool:
-        try:
-            await self._gate.authenticate(request)
-        except Unauthorized:
-            return False
-        return True
-
 
 class Documents:
-    """Everything that is told about the server itself."""
+    """
+    Everything that is told about the server itself.
 
-    def __init__(self, registry: Registry, gate: Gate, metrics: CollectorRegistry) -> None:
+    :param probes: whose paths ``/`` lists as well.
+    """
+
+    def __init__(
+        self, registry: Registry, gate: Gate, metrics: CollectorRegistry, probes: Probes
+    ) -> None:
         self._registry, self._gate, self._metrics = registry, gate, metrics
+        self._probes = probes
         self._openapi = OpenAPI(registry)
 
     def add_to(self, routes: Routes) -> None:
         """Add the routes."""
+        self._add(routes, "/", self._paths)
         self._add(routes, "/version", discovery.version)
         self._add_discovery(routes, "/api", discovery.core_versions, core=True)
         self._add_discovery(
@@ -160,6 +132,17 @@ class Documents:
 
         routes.add(["GET"], path, handle)
 
+    def _paths(self) -> Object:
+        """``GET /``: where there is something to be found."""
+        registry = self._registry
+        found = ["/api", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        for name, versions in registry.groups.items():
+            found += [f"/apis/{name}"] if name else []
+            for version in versions:
+                path = path_of(name, version)
+                found += [f"/{path}", f"/openapi/v3/{path}"]
+        return {"paths": sorted([*found, *self._probes.paths])}
+
     def _group(self, name: str) -> Object:
         return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(self._registry, name)}
 
@@ -168,9 +151,7 @@ class Documents:
         path = request.path.decode("ascii", "replace").removeprefix("/openapi/v3/")
         document = self._openapi.of(path)
         if document is None:
-            raise APIError(
-                "the server could not find the requested resource", code=404, reason="NotFound"
-            )
+            raise not_found()
         respond_json(request, 200, document)
 
     async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:

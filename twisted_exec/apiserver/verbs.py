@@ -208,7 +208,11 @@ class Verbs:
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
             strategy.check_preconditions(
-                target.kind, old, preconditions.get("uid"), preconditions.get("resourceVersion")
+                target.kind,
+                old,
+                preconditions.get("uid"),
+                preconditions.get("resourceVersion"),
+                deleting=True,
             )
             await self._admit(Change(user, DELETE, target.kind, None, old))
             try:
@@ -301,9 +305,14 @@ class Verbs:
     def _check_unknown(self, kind: Kind, body: Object, options: WriteOptions) -> None:
         if options.field_validation == "Ignore":
             return
-        told = [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
+        told = [f'duplicate field "{path}"' for path in options.duplicates]
+        told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
         if told and options.field_validation == "Strict":
-            raise BadRequest(f"strict decoding error: {', '.join(told)}")
+            resource = kind.resource
+            raise BadRequest(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+                f"{resource.kind}: strict decoding error: {', '.join(told)}"
+            )
         options.warnings[:] = told
 
 

@@ -9,12 +9,14 @@ the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred, TimeoutError, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+from twisted_exec.api.status import one_line
 
 Probe = Callable[[], "Deferred[object] | None"]
 """Raises, or returns a Deferred that fails, when what it probes is not well."""
@@ -51,6 +53,11 @@ class Health:
         :param name: a short word for the listing, such as ``storage``.
         """
         self._probes.append((name, probe))
+
+    @property
+    def names(self) -> list[str]:
+        """The probes, in the order added."""
+        return [name for name, _ in self._probes]
 
     def check(self) -> Deferred[Results]:
         """Ask every probe.  Fires with what they said, within ``probe_seconds``; never fails."""
@@ -111,15 +118,24 @@ def is_ready(results: Results) -> bool:
     return bool(results) and all(error is None for _name, error in results)
 
 
-def listing(results: Results, check: str = "readyz") -> str:
+def listing(results: Results, check: str = "readyz", excluded: Sequence[str] = ()) -> str:
     """
     The verbose answer, as Kubernetes writes it.
 
     :param check: the name of the path: ``readyz``, ``healthz`` or ``livez``.
+    :param excluded: names of probes that do not count.
     """
-    lines = [
-        f"[+]{name} ok" if error is None else f"[-]{name} failed: reason withheld"
-        for name, error in results
-    ]
-    verdict = "passed" if is_ready(results) else "failed"
+    lines = [_line(name, error, name in excluded) for name, error in results]
+    known = [name for name, _ in results]
+    if unknown := [f'"{one_line(name)}"' for name in excluded if name not in known]:
+        lines.append(
+            f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}"
+        )
+    verdict = "passed" if is_ready([one for one in results if one[0] not in excluded]) else "failed"
     return "\n".join([*lines, f"{check} check {verdict}", ""])
+
+
+def _line(name: str, error: str | None, excluded: bool) -> str:
+    if excluded:
+        return f"[+]{name} excluded: ok"
+    return f"[+]{name} ok" if error is None else f"[-]{name} failed: reason withheld"

@@ -51,6 +51,11 @@ def _segment(raw: bytes) -> str:
     return segment
 
 
+def not_found() -> APIError:
+    """The 404 of a path that nobody knows."""
+    return APIError("the server could not find the requested resource", code=404, reason="NotFound")
+
+
 class Routes:
     """Patterns such as ``/api/v1/namespaces/{name}`` and who answers them."""
 
@@ -100,9 +105,7 @@ class Routes:
                     return handler, dict(zip(names, values, strict=True))
         allowed = sorted({one for node, _ in nodes for one in node.handlers})
         if not allowed:
-            raise APIError(
-                "the server could not find the requested resource", code=404, reason="NotFound"
-            )
+            raise not_found()
         if request is not None:
             request.setHeader(b"Allow", b", ".join(allowed))
         raise MethodNotAllowed(

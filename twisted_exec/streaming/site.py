@@ -98,6 +98,10 @@ class Request(server.Request):
             self.content.write(data)
             self.channel.site.receiving.keep(self.channel, len(data))
 
+    def laid_out(self, body: bytes, content_type: str) -> bytes:
+        """A whole body as this request wants it written; a program may ask for more than this."""
+        return body
+
     def process(self) -> None:
         self.site = self.channel.site
         self.site.resource.render(self)
@@ -453,6 +457,7 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     """Answer with a whole body and finish; a client that left gets nothing."""
     if request.gone or request.finished:
         return
+    body = request.laid_out(body, content_type)
     request.setResponseCode(code)
     request.setHeader(b"Content-Type", content_type.encode())
     request.setHeader(b"Content-Length", b"%d" % len(body))
