@@ -30,14 +30,15 @@ AT_ONCE = 3
 """Rows at a time: most of a row is waiting."""
 
 _PAGE = """\
-.. Written by ``{command}``; what is not a table is written there, too.
+.. Written by ``{command}``: change it there.
 
 Clients
 =======
 
 What clients that know nothing of this project make of it.  Each cell was tried by a
 process of that client, against ``exec-standalone`` and a shell in a pseudo-terminal; the
-tests try them again, and compare.
+tests try them again, and compare.  The last kubectl is the newest release, built from its
+Go modules; it and Chromium are tried by ``tox -e interop``.
 
 {table}
 The columns

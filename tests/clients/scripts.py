@@ -31,7 +31,8 @@ from .place import NAMESPACE, Place, answer, answers, question
 _HERE = Path(__file__).parent
 
 NO_SCHEMAS = "The library shows no schemas."
-NOT_HTTP = "An HTTP request, not a WebSocket: a page makes it with ``fetch``."
+NO_STATUS = "Its ``Attach`` throws the status away; the other ways were tried."
+NOT_HTTP = "No WebSocket: an HTTP request, as the other rows make it."
 NO_APPLY = (
     "The library has no apply of its own: an object was created, then changed with a merge patch."
 )
@@ -196,8 +197,13 @@ class JavaScriptClient(Script):
 
     name = "JavaScript ``@kubernetes/client-node``"
     cannot = {"explain": NO_SCHEMAS}
-    notes = {"apply": NO_APPLY, "console": MACHINES_EXEC}
-    consoles = ("exec", "console")  # its Attach throws the status away
+    notes = {
+        "apply": NO_APPLY,
+        "console": MACHINES_EXEC,
+        "stdin EOF": NO_STATUS,
+        "exit status": NO_STATUS,
+    }
+    consoles = ("exec", "console")
 
     def __init__(self, modules: str) -> None:
         super().__init__(["node"])
