@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.http import parse_qs
+from zope.interface import implementer
 
 from twisted_exec.api import logs, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
@@ -282,8 +287,7 @@ def answers(split: int, data: bytes) -> None:
     """What a hop answers to a request for an upgrade: taken or refused, on any split."""
 
     def read(parts: Iterable[bytes]) -> Outcome:
-        asking, backend, following = upgrade_client._Asking(), _Transport(), _Following()
-        asking.makeConnection(backend)
+        backend, following = _Backend(), _Following()
         found: list[Any] = []
 
         def taken(upgraded: upgrade_client.Upgraded) -> None:
@@ -300,8 +304,8 @@ def answers(split: int, data: bytes) -> None:
             # The words depend on how much h11 needs to see that it is no HTTP.
             found.append((error.code, error.reason))
 
-        asking.ask(_ASKED).addCallbacks(taken, failed).addErrback(found.append)
-        backend.protocol = asking
+        asking = upgrade_client.upgrade(backend, _ASKED, clock=Clock(), timeout_seconds=9)
+        asking.addCallbacks(taken, failed).addErrback(found.append)
         for part in parts:
             if backend.lost:
                 break
@@ -318,11 +322,17 @@ _ASKED = upgrade_client.UpgradeRequest(
 )
 
 
-class _Transport:
-    """Of a connection to the next hop: what is written to it is lost."""
+@implementer(IStreamClientEndpoint)
+class _Backend:
+    """The next hop, and the transport to it: what is written is lost."""
 
     protocol: Any = None
     lost = False
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        self.protocol = protocolFactory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 1))
+        self.protocol.makeConnection(self)
+        return succeed(self.protocol)
 
     def write(self, data: bytes) -> None:
         """Nobody reads it."""
@@ -343,7 +353,7 @@ class _Following:
     def __init__(self) -> None:
         self.received = b""
 
-    def makeConnection(self, transport: _Transport) -> None:
+    def makeConnection(self, transport: _Backend) -> None:
         transport.protocol = self
 
     def dataReceived(self, data: bytes) -> None:
