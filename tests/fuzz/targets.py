@@ -378,7 +378,7 @@ def queries(split: int, data: bytes) -> None:
     form = options.Form()
     for read in (
         options.list_options,
-        options.write_options,
+        lambda query: options.write_options(query, "CreateOptions"),
         lambda query: options.watch_options(query, form),
     ):
         try:
