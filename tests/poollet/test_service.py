@@ -196,6 +196,14 @@ class RefusalTests(PoolletCase):
         self.assertIn("another site", told)
         await self.view(evil)  # the proxy has judged
 
+    async def test_impersonation(self) -> None:
+        """To act as someone else is for the API server to allow; here it is not passed over."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start()
+        acting = [(b"Impersonate-User", b"root")]
+        told = await self.refused(403, headers=acting, user=b"", identity=JANE)
+        self.assertIn("nobody can act as someone else here", told)
+
     async def test_forbidden_before_unknown(self) -> None:
         """Who may not learns nothing about what is there."""
         await self.start()

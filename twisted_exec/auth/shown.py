@@ -18,11 +18,14 @@ class Shown:
     Its token, the connection, which has the client's certificate, and as whom they
     asked to act.  What a proxy said of others is not kept: it is the proxy's to ask
     about.
+
+    :ivar acts: they asked to act as someone else.
     """
 
     def __init__(self, request: Request) -> None:
         tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
         self.requestHeaders = impersonation_headers(request.requestHeaders)
+        self.acts = any(True for _ in self.requestHeaders.getAllRawHeaders())
         self.requestHeaders.setRawHeaders(b"authorization", tokens)
         # A transport that is lost forgets its certificate, and to lose a connection while
         # the last bytes are still on their way is not to lose a right.

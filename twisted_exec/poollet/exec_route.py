@@ -96,7 +96,8 @@ class Gate:
     async def who(self, request: Request) -> Asking:
         """
         :raises Unauthorized: nobody whom we know.
-        :raises Forbidden: not they ask, but a page in their browser.
+        :raises Forbidden: not they ask, but a page in their browser; or they want to act
+            as someone else, which is a right that only API servers know.
         """
         if self.proxies is not None:
             forwarded: ForwardedIdentity | None = await self.proxies.authenticate_proxy(request)
@@ -107,7 +108,10 @@ class Gate:
             raise Unauthorized
         if user.name not in self.pool_proxy_suffices:  # those judge for themselves
             refuse_other_sites(request)
-        return Asking(user, shown=Shown(request))
+        shown = Shown(request)
+        if shown.acts:
+            raise Forbidden("nobody can act as someone else here; ask the API server")
+        return Asking(user, shown=shown)
 
     async def who_again(self, asking: Asking) -> Asking:
         """
