@@ -5,13 +5,14 @@ Tests for :mod:`twisted_exec.apiserver.watch`.
 from __future__ import annotations
 
 import base64
+import gc
 import json
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
-from twisted_exec.apiserver.watch import LineStream
+from twisted_exec.apiserver.watch import LineStream, Watcher
 from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.testing.http import MemoryServer
 
@@ -279,13 +280,70 @@ class WatchTests(APITestCase):
         self.refused(400, "GET", f"{MACHINES}?watch=1&fieldSelector=spec.power%3DOn")
 
 
+class CompanyTests(APITestCase):
+    """Many watches of the same objects."""
+
+    def begin(self, count: int, accept: str = "application/json") -> list[Watching]:
+        path = f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}"
+        return [self.watch(path, accept=accept) for _ in range(count)]
+
+    def test_one_pass(self) -> None:
+        """A change reaches all of them at once, in each one's form."""
+        watches = self.begin(100)
+        tables = self.begin(100, TABLE)
+        self.make_machine("a")
+        for watch in watches:
+            self.assertEqual(watch.names(), [("ADDED", "a")])
+        for watch in tables:
+            (event,) = watch.events()
+            self.assertEqual(event["object"]["rows"][0]["cells"][0], "a")
+
+    def test_slow_one(self) -> None:
+        """One that does not read delays nobody, and goes on where it stopped."""
+        slow, *others = self.begin(3)
+        slow.client.protocol.pauseProducing()
+        self.make_machine("a")
+        self.make_machine("b")
+        for watch in others:
+            self.assertEqual(watch.names(), [("ADDED", "a"), ("ADDED", "b")])
+        self.assertEqual(slow.names(), [])
+        self.assertGreater(len(self.server.site.unread), 0)
+        slow.client.protocol.resumeProducing()
+        self.assertEqual(slow.names(), [("ADDED", "a"), ("ADDED", "b")])
+        self.assertEqual(len(self.server.site.unread), 0)
+
+    def test_nothing_is_left(self) -> None:
+        """Watches that come and go leave no timer, no connection, no count behind."""
+        timers = len(self.clock.getDelayedCalls())
+        head = f"GET {MACHINES}?watch=1&allowWatchBookmarks=1 HTTP/1.1\r\nHost: server\r\n"
+        for _ in range(2000):  # twice as many as one user may have at once
+            client = self.server.connect()
+            client.send(f"{head}Authorization: Bearer admin\r\n\r\n".encode())
+            self.assertIn(b"200 OK", client.received())
+            client.lose()
+        del client
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+        self.assertEqual(len(self.server.site.connections), 0)
+        gc.collect()
+        kept = [one for one in gc.get_objects() if isinstance(one, LineStream | Watcher)]
+        self.assertEqual(kept, [])
+
+
 class LargeWatchTests(APITestCase):
     """Watches of more than a client's buffers take at once."""
 
-    def begin(self) -> Watching:
-        """A watch of ten times 600 KiB whose client reads nothing yet."""
+    def make(self) -> None:
+        """Ten times 600 KiB."""
         for number in range(10):
             self.make_machine(f"m{number}", efiVars=[{"name": "x", "value": "x" * (600 << 10)}])
+
+    def begin(self, query: str = "") -> Watching:
+        """A watch of all that there is whose client reads nothing yet."""
+        self.make()
+        return self.stopped(query)
+
+    def stopped(self, query: str = "") -> Watching:
+        """A watch whose client's buffers are full after each write."""
         client = self.server.connect()
         write = client.transport.writeSequence
 
@@ -296,18 +354,45 @@ class LargeWatchTests(APITestCase):
         client.transport.writeSequence = full
         self.addCleanup(client.lose)
         head = "GET {} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer admin\r\n\r\n"
-        client.send(head.format(f"{MACHINES}?watch=1&timeoutSeconds=60").encode())
+        client.send(head.format(f"{MACHINES}?watch=1&timeoutSeconds=60{query}").encode())
         return Watching(client)
+
+    def read_on(self, watch: Watching, count: int) -> list[str]:
+        """So many names, as the client reads on."""
+        names: list[str] = []
+        while not watch.client.closed and len(names) < count:
+            names += [name for _, name in watch.names()]
+            watch.client.protocol.resumeProducing()
+        return names
 
     def test_existing_objects(self) -> None:
         """What there is comes as fast as it is read, however much it is; then what changes."""
         watch = self.begin()
         self.make_machine("later")
-        names: list[str] = []
-        while not watch.client.closed and len(names) < 11:
-            names += [name for _, name in watch.names()]
-            watch.client.protocol.resumeProducing()
+        names = self.read_on(watch, 11)
         self.assertEqual(names, [*(f"m{number}" for number in range(10)), "later"])
+        self.assertEqual(len(self.server.site.unread), 0)
+
+    def test_far_behind(self) -> None:
+        """What a client has missed comes as fast as it is read, however much it is."""
+        version = self.storage.version()
+        self.make()
+        watch = self.stopped(f"&resourceVersion={version}")
+        self.make_machine("later")
+        names = self.read_on(watch, 11)
+        self.assertEqual(names, [*(f"m{number}" for number in range(10)), "later"])
+        self.assertEqual(len(self.server.site.unread), 0)
+        self.make_machine("last")
+        self.assertEqual(self.read_on(watch, 1), ["last"])
+
+    def test_falling_behind(self) -> None:
+        """What happens while a client reads what it has missed is bounded."""
+        version = self.storage.version()
+        self.make_machine("a")
+        watch = self.stopped(f"&resourceVersion={version}")
+        self.make()
+        self.assertTrue(watch.client.aborted)
+        self.assertEqual(len(self.server.site.unread), 0)
 
     def test_never_read(self) -> None:
         """A client that reads none of it is gone when the watch's time is over."""

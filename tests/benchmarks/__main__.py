@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks [one-hop] [chain] [spdy]``: all of them when none is named."""
+"""``python -m tests.benchmarks [NAME] ...``: all of them when none is named."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, one_hop, spdy
+from . import chain, listing, one_hop, spdy, watching
 
-BENCHMARKS = {"one-hop": one_hop.main, "chain": chain.main, "spdy": spdy.main}
+BENCHMARKS = {
+    "one-hop": one_hop.main,
+    "chain": chain.main,
+    "spdy": spdy.main,
+    "listing": listing.main,
+    "watching": watching.main,
+}
 
 for name in sys.argv[1:] or BENCHMARKS:
     with tempfile.TemporaryDirectory() as scratch:

@@ -16,10 +16,13 @@ from typing import Any
 
 Object = dict[str, Any]
 
+# json.dumps would make a new one for each call that wants no spaces.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 def json_text(document: Any) -> str:
     """A document as JSON, without spaces, in ASCII."""
-    return json.dumps(document, separators=(",", ":"))
+    return _ENCODER.encode(document)
 
 
 def json_bytes(document: Any) -> bytes:

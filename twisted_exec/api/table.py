@@ -52,15 +52,9 @@ def column_definitions(kind: Kind) -> list[Object]:
     name = _definition("Name", NAME_DESCRIPTION)
     always, wide = (
         [_definition(item.name, item.description, item.priority) for item in columns]
-        for columns in _columns(kind)
+        for columns in kind.columns_by_priority
     )
     return [name, *always, _definition("Age", AGE_DESCRIPTION), *wide]
-
-
-def _columns(kind: Kind) -> tuple[list[Column], list[Column]]:
-    """A kind's own: those that are always shown, and the others."""
-    always = [column for column in kind.columns if not column.priority]
-    return always, [column for column in kind.columns if column.priority]
 
 
 def _definition(name: str, description: str, priority: int = 0) -> Object:
@@ -76,7 +70,7 @@ def _definition(name: str, description: str, priority: int = 0) -> Object:
 
 def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
     """One object as a row."""
-    result: Object = {"cells": _cells(kind, obj, now)}
+    result: Object = {"cells": cells(kind, obj, now)}
     if include == "Object":
         result["object"] = obj
     elif include != "None":
@@ -84,16 +78,17 @@ def row(kind: Kind, obj: Object, now: float, include: str) -> Object:
     return result
 
 
-def _cells(kind: Kind, obj: Object, now: float) -> list[str]:
+def cells(kind: Kind, obj: Object, now: float) -> list[str]:
+    """What one object's row shows, in the order of :func:`column_definitions`."""
+    always, wide = kind.columns_by_priority
     if kind.own_columns:
         return [_cell(column, obj, now) for column in kind.columns]
     metadata = obj["metadata"]
-    always, wide = _columns(kind)
     return [
         metadata["name"],
-        *(_cell(column, obj, now) for column in always),
+        *[_cell(column, obj, now) for column in always],
         times.age(metadata.get("creationTimestamp"), now),
-        *(_cell(column, obj, now) for column in wide),
+        *[_cell(column, obj, now) for column in wide],
     ]
 
 

@@ -10,6 +10,7 @@ for long, and a client that reads slowly has a piece made for it, not a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from twisted_exec.api import table
@@ -31,11 +32,11 @@ def partial_json(obj: Object) -> bytes:
 
 def row_json(kind: Kind, obj: Object, now: float, include: str) -> bytes:
     """One object as a row of a Table; see :func:`twisted_exec.api.table.row`."""
-    row = json_bytes(table.row(kind, obj, now, "None"))
+    row = f'{{"cells":[{",".join(map(_quoted, table.cells(kind, obj, now)))}]'.encode("ascii")
     if include == "None":
-        return row
+        return row + b"}"
     told = json_of(obj) if include == "Object" else partial_json(obj)
-    return row[:-1] + b',"object":' + told + b"}"
+    return row + b',"object":' + told + b"}"
 
 
 def object_json(kind: Kind, obj: Object, form: Form, now: float, *, columns: bool = True) -> bytes:

@@ -10,6 +10,7 @@ a fast client would otherwise have the server to itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer
@@ -154,7 +155,7 @@ class _Long(PacedAnswer):
         self._go_on()
         if self._latest.active():
             self._latest.cancel()
-        if not self.lost:
+        if not self.lost and not self.request.gone:
             self.request.channel.answered(self._piece_bytes)
         super().end()
 
@@ -176,14 +177,20 @@ async def respond_pieces(request: Request, code: int, pieces: Iterator[bytes]) -
     answer = _Long(request)
     answer.begin()
     try:
-        answer.write(first)
-        piece: bytes | None = second
-        while piece is not None:
-            await answer.room()
-            if answer.lost:
-                return
-            answer.write(piece)
-            piece = next(pieces, None)
+        await _write_all(answer, first, second, pieces)
+    except BaseException:
+        answer.evict()  # a part of it must not look like all of it
+        raise
     finally:
         answer.finish()
         answer.end()
+
+
+async def _write_all(
+    answer: PacedAnswer, first: bytes, second: bytes, rest: Iterator[bytes]
+) -> None:
+    for piece in chain([first, second], rest):
+        await answer.room()
+        if answer.lost:
+            return
+        answer.write(piece)

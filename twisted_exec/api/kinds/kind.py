@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from twisted_exec.api import names
@@ -124,7 +125,13 @@ class Kind:
     validate: Callable[[Object], list[Cause]] = _nothing
     validate_update: Callable[[Object, Object], list[Cause]] = _nothing_changed
 
-    @property
+    @cached_property
+    def columns_by_priority(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        """The columns that are always shown, and the others."""
+        always = tuple(column for column in self.columns if not column.priority)
+        return always, tuple(column for column in self.columns if column.priority)
+
+    @cached_property
     def selectable(self) -> dict[str, Field]:
         """Everything a field selector may name."""
         return {"metadata.name": _name, "metadata.namespace": _namespace, **self.fields}
