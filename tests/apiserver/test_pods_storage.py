@@ -7,12 +7,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import MethodNotAllowed
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import Expired, MethodNotAllowed
 from twisted_exec.apiserver.pods_storage import PodStorage
-from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.interfaces import IStorage, Listing
+from twisted_exec.storage.memory import MemoryStorage
 
 ALL_PODS = "/api/v1/pods"
 TABLE = (("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),)
@@ -345,3 +350,90 @@ class StorageTests(PodsTestCase):
         pods.startService()
         self.addCleanup(pods.stopService)
         self.assertEqual(len(self.successResultOf(pods.list(kinds.PODS.resource)).items), 2)
+
+
+class SlowStorage(MemoryStorage):
+    """A store that lists when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Deferred[None]] = []
+
+    def list(
+        self, resource: Resource, namespace: str = "", *, version: int | None = None
+    ) -> Deferred[Listing]:
+        held: Deferred[None] = Deferred()
+        self.held.append(held)
+        listing = super().list(resource, namespace, version=version)
+        return held.addCallback(lambda _: listing)
+
+    def release(self) -> None:
+        """What was asked for is there."""
+        self.held.pop(0).callback(None)
+
+
+class SlowStorageTests(SynchronousTestCase):
+    """A store that takes time to answer."""
+
+    def setUp(self) -> None:
+        self.storage = SlowStorage()
+        self.pods = PodStorage(self.storage)
+        self.pods.startService()
+        self.addCleanup(self.pods.stopService)
+
+    def make(self, kind: kinds.Kind, name: str, body: Object) -> Object:
+        """Store an object."""
+        metadata = {"name": name, "namespace": "default" if kind is kinds.MACHINES else ""}
+        head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+        obj = {**head, "metadata": {**metadata, "uid": name}, **body}
+        made: Object = self.successResultOf(self.storage.create(kind.resource, obj))
+        return made
+
+    def change(self, kind: kinds.Kind, obj: Object, status: Object) -> Object:
+        """Store another status of it."""
+        made: Object = self.successResultOf(
+            self.storage.update(kind.resource, {**obj, "status": status})
+        )
+        return made
+
+    def test_meanwhile(self) -> None:
+        """What happens while the first look is under way happens in its order."""
+        spec = {"spec": {"machinePoolRef": {"name": "pool-a"}}}
+        silent = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+        pool = self.make(kinds.MACHINEPOOLS, "pool-a", {})
+        machine = self.make(kinds.MACHINES, "a", spec)
+        listed = self.pods.list(kinds.PODS.resource)
+        self.storage.release()
+        since = self.storage.version()
+        pool = self.change(kinds.MACHINEPOOLS, pool, silent)
+        machine = self.change(kinds.MACHINES, machine, {"state": "Running"})
+        self.change(kinds.MACHINEPOOLS, pool, {})
+        self.assertNoResult(listed)
+        self.storage.release()
+        (pod,) = self.successResultOf(listed).items
+        self.assertEqual(pod["status"]["phase"], "Running")
+        seen: list[tuple[int, str]] = []
+        self.pods.watch(
+            kinds.PODS.resource,
+            since,
+            lambda event: seen.append((event.version, event.obj["status"]["phase"])),
+        )
+        self.assertEqual(
+            seen, [(since + 1, "Pending"), (since + 2, "Unknown"), (since + 3, "Running")]
+        )
+
+    def test_one_look(self) -> None:
+        """Two that ask at once wait for the same look."""
+        first, second = (self.pods.list(kinds.PODS.resource) for _ in range(2))
+        while self.storage.held:
+            self.storage.release()
+        self.assertEqual(self.successResultOf(first).items, [])
+        self.assertEqual(self.successResultOf(second).items, [])
+
+    def test_watch(self) -> None:
+        """A watch cannot wait for the first look: it is told to list, and what it began helps."""
+        with self.assertRaises(Expired):
+            self.pods.watch(kinds.PODS.resource, 0, lambda event: None)
+        while self.storage.held:
+            self.storage.release()
+        self.pods.watch(kinds.PODS.resource, 0, lambda event: None)

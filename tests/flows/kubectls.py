@@ -5,9 +5,12 @@ that lie beside the file it links to.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+import struct
+import termios
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +35,12 @@ def carrier(name: str) -> str:
     return "SPDY/3.1" if name in ("kubectl.1.27", "kubectl.1.28", "kubectl.1.29") else "websocket"
 
 
+def some() -> list[str]:
+    """The names of the oldest, one between, and the newest."""
+    names = list(found())
+    return list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+
+
 async def run(
     kubectl: str, *argv: str, env: Mapping[str, str], stdin: bytes = b"", seconds: float = 60
 ) -> tuple[int, str, str]:
@@ -44,3 +53,19 @@ async def run(
     program.ended.addTimeout(seconds, programs._reactor)
     code = await program.ended
     return code, program.stdout.decode(errors="replace"), program.output.decode(errors="replace")
+
+
+def in_terminal(kubectl: str, *argv: str, env: Mapping[str, str]) -> programs.Program:
+    """Start it in a terminal of 80 columns and 24 rows."""
+    program = programs.Program([kubectl, *argv])
+    programs.IReactorProcess(programs._reactor).spawnProcess(
+        program, kubectl, program.argv, env={**os.environ, **env}, usePTY=True
+    )
+    resize(program, 80, 24)
+    return program
+
+
+def resize(program: programs.Program, columns: int, rows: int) -> None:
+    """Give the terminal of a program that was started in one another size."""
+    size = struct.pack("HHHH", rows, columns, 0, 0)
+    fcntl.ioctl(program.transport.fd, termios.TIOCSWINSZ, size)  # type: ignore[union-attr]

@@ -1,0 +1,255 @@
+"""
+Machines as Pods, as stock kubectls of every version see them, through three processes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+
+from . import kubectls
+from .consoles import watch
+from .deployment import POOL, Deployment, pause
+from .programs import Program, start
+
+MACHINES = kinds.MACHINES.resource
+NO_COMMANDS = 'machine "sh": a serial console runs no commands: open it with kubectl attach -it sh'
+ADDRESS = "127.0.0.1"
+
+
+class PodsTestCase(TestCase):
+    """A shell that is a Pod, and all kubectls of this machine."""
+
+    timeout = 240
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.kubectls = kubectls.found()
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        await self.deployment.start()
+        await self.deployment.create_machine("sh", "shell")
+        self.env = self.environment(self.deployment.admin)
+
+    def environment(self, kubeconfig: str) -> dict[str, str]:
+        """Of a kubectl that keeps nothing between tests."""
+        return {"KUBECONFIG": str(Path(kubeconfig).resolve()), "HOME": str(Path(self.mktemp()))}
+
+    async def kubectl(
+        self, name: str, *words: str, code: int = 0, stdin: bytes = b"", env: Any = None
+    ) -> str:
+        """All that a kubectl prints; it must exit with ``code``."""
+        ended, _, told = await kubectls.run(
+            self.kubectls[name], *words, env=env or self.env, stdin=stdin
+        )
+        self.assertEqual(ended, code, (name, words, told))
+        return told
+
+    def in_terminal(self, name: str, *words: str) -> Program:
+        program = kubectls.in_terminal(self.kubectls[name], *words, env=self.env)
+        self.addCleanup(program.stop)
+        return program
+
+    async def set_power(self, power: str, state: str) -> None:
+        """Switch the machine; fires when it is in that state."""
+        await self.deployment.client.patch(MACHINES, "sh", {"spec": {"power": power}}, "default")
+        await self.deployment.machine_in_state("sh", state)
+
+    def audit(self) -> list[Object]:
+        """The API server's record."""
+        text = Path(self.deployment.path("api.audit")).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+class LookTests(PodsTestCase):
+    """get, describe, wait: what one sees."""
+
+    async def test_look(self) -> None:
+        """A table, a wide one, whole objects, and what describe makes of them."""
+        machine = await self.deployment.client.get(MACHINES, "sh", "default")
+        for name in self.kubectls:
+            table = await self.kubectl(name, "get", "pods")
+            self.assertRegex(
+                table,
+                r"^NAME +READY +STATUS +RESTARTS +AGE\nsh +1/1 +Running +0 +\d+[sm]\S*\n$",
+            )
+            wide = await self.kubectl(name, "get", "po", "sh", "-o", "wide")
+            self.assertRegex(
+                wide, rf"AGE +IP +NODE +NOMINATED NODE .*\nsh .* <none> +{POOL} +<none>"
+            )
+            pod = json.loads(await self.kubectl(name, "get", "pod/sh", "-o", "json"))
+            self.assertEqual(pod["metadata"]["uid"], machine["metadata"]["uid"], name)
+            self.assertEqual(pod["spec"]["nodeName"], POOL)
+            self.assertRegex(await self.kubectl(name, "get", "all"), r"sh +1/1")
+            told = await self.kubectl(name, "describe", "pod", "sh")
+            self.assertRegex(told, rf"Node: +{POOL}/{ADDRESS}")
+            self.assertRegex(told, r"Controlled By: +Machine/sh")
+            self.assertRegex(told, r"Started: +\w{3}, \d\d \w{3} 20\d\d ")
+            for condition in ("condition=Ready", "jsonpath={.status.phase}=Running"):
+                told = await self.kubectl(name, "wait", "pod", "sh", f"--for={condition}")
+                self.assertEqual(told, "pod/sh condition met\n")
+            field = "--field-selector=spec.nodeName=elsewhere"
+            self.assertIn("No resources found", await self.kubectl(name, "get", "pods", field))
+
+    async def test_watch(self) -> None:
+        """``get -w`` follows the machine; one that is off is completed, and says why it is no use."""
+        for name in kubectls.some():
+            await self.kubectl(name, "wait", "pod", "sh", "--for=condition=Ready")
+            program = start([self.kubectls[name], "get", "pods", "-w"], env=self.env)
+            self.addCleanup(program.stop)
+            await program.until(rb"sh +1/1 +Running")
+            await self.set_power("Off", "Shutdown")
+            await program.until(rb"sh +0/1 +Completed")
+            for words in (("attach", "-i", "sh"), ("exec", "-i", "sh", "--", "console")):
+                told = await self.kubectl(name, *words, code=1)
+                self.assertIn("completed pod; current phase is Succeeded", told)
+            described = await self.kubectl(name, "describe", "pod", "sh")
+            self.assertIn("set its spec.power to On", described)
+            await self.set_power("On", "Running")
+            await program.until(rb"Completed(?s:.*)sh +1/1 +Running")
+            await program.stop()
+
+    async def test_silent_pool(self) -> None:
+        """When a pool signs off, its machines are unknown, until it is back."""
+        await self.deployment.poollet.stop()
+        told = await self.kubectl("kubectl", "get", "pods")
+        self.assertRegex(told, r"sh +0/1 +Unknown")
+        described = await self.kubectl("kubectl", "describe", "pod", "sh")
+        self.assertRegex(
+            described, rf'Reason: +NodeLost\nMessage: +machine pool "{POOL}" is not ready'
+        )
+        await self.deployment.start_poollet()
+        await self.kubectl("kubectl", "wait", "pod", "sh", "--for=condition=Ready")
+
+
+class RefusalTests(PodsTestCase):
+    """What does not go says so."""
+
+    async def test_refusals(self) -> None:
+        """In one line that says what to do instead."""
+        for name in self.kubectls:
+            for words, told in (
+                (("exec", "sh", "--", "ls"), NO_COMMANDS),
+                (("exec", "-it", "sh", "--", "sh", "-c", "ls"), NO_COMMANDS),
+                (("exec", "sh", "-c", "other", "--", "console"), 'container "other" is not valid'),
+                (("cp", "sh:/etc/passwd", "passwd"), NO_COMMANDS),
+                (("cp", __file__, "sh:/tmp/x"), NO_COMMANDS),
+                (("port-forward", "sh", "0:80"), 'no port of pod "sh" can be forwarded'),
+                (("delete", "pod", "sh"), 'read-only: delete machine "sh" in API group'),
+                (("label", "pod", "sh", "a=b"), 'read-only: patch machine "sh" in API group'),
+                (("run", "x", "--image=y"), "read-only: create machines in API group"),
+            ):
+                self.assertIn(told, await self.kubectl(name, *words, code=1), (name, words))
+        await self.kubectl("kubectl", "get", "pod", "sh")
+
+    async def test_rights(self) -> None:
+        """Rights on Pods are those on machines, and asking says so."""
+        env = self.environment(self.deployment.kubeconfig("jane"))
+        questions = (
+            ("get", "pods"),
+            ("create", "pods/exec"),
+            ("create", "pods", "--subresource=exec"),
+            ("create", "pods", "--subresource=attach"),
+        )
+        for name in kubectls.some():
+            for words in questions:
+                told = await self.kubectl(name, "auth", "can-i", *words, code=1, env=env)
+                self.assertTrue(told.startswith("no"), told)
+            told = await self.kubectl(name, "get", "pods", code=1, env=env)
+            self.assertIn("this needs list machines in API group compute.ironcore.dev", told)
+            for role in ("view", "edit"):
+                binding = (f"jane-{role}", f"--clusterrole={role}", "--user=jane")
+                await self.kubectl(name, "create", "rolebinding", *binding)
+            await self.allowed(name, env)
+            for words in questions:
+                told = await self.kubectl(name, "auth", "can-i", *words, env=env)
+                self.assertEqual(told, "yes\n", words)
+            listed = await self.kubectl(name, "auth", "can-i", "--list", env=env)
+            self.assertRegex(listed, r"pods/exec +\[\] +\[\] +\[create get\]")
+            told = await self.kubectl(name, "auth", "can-i", "delete", "pods", code=1, env=env)
+            self.assertIn("no - pods here are machines", told)
+            for role in ("view", "edit"):
+                await self.kubectl(name, "delete", "rolebinding", f"jane-{role}")
+
+    async def allowed(self, name: str, env: dict[str, str]) -> None:
+        """Fires once the new roles have been noticed."""
+        while True:
+            code, _, _ = await kubectls.run(
+                self.kubectls[name], "auth", "can-i", "create", "machines/exec", env=env
+            )
+            if not code:
+                return
+            await pause()
+
+
+class ConsoleTests(PodsTestCase):
+    """attach and exec."""
+
+    async def shows_size(self, program: Program, columns: int, rows: int) -> None:
+        """Fires once the shell has that size: it is told beside the keys, not before them."""
+        while b"\n%d %d\r\n" % (rows, columns) not in program.output:
+            self.assertIsNone(program.exit_code, program.output)
+            program.type(b"stty size\n")
+            await pause()
+
+    async def test_pipe(self) -> None:
+        """What is piped in is typed; its end ends the session once the machine is quiet."""
+        for number, name in enumerate(self.kubectls):
+            for words in (("exec", "-i", "sh", "--", "console"), ("attach", "-i", "sh")):
+                stdin = b"echo $((6*7))=%d\n" % number
+                told = await self.kubectl(name, *words, stdin=stdin)
+                self.assertIn(f"\n42={number}\r\n", told, (name, words))
+
+    async def test_terminal(self) -> None:
+        """Keys and sizes arrive, the process's code comes back, and it is all on record."""
+        opened = []
+        for name in self.kubectls:
+            for words in (("attach", "-it"), ("exec", "-it")):
+                # Of its own: a shell that ends again and again is restarted ever later.
+                machine = f"{words[0]}-{name.replace('.', '-')}"
+                made = await self.deployment.create_machine(machine, "shell")
+                command = ("--", "console") if words[0] == "exec" else ()
+                program = self.in_terminal(name, *words, machine, *command)
+                await self.shows_size(program, 80, 24)
+                kubectls.resize(program, 100, 30)
+                await self.shows_size(program, 100, 30)
+                program.type(b"exit 7\n")
+                self.assertEqual(await program.ended, 7, (name, words, program.output))
+                opened.append((machine, made["metadata"]["uid"]))
+        self.assertEqual({(each["machine"], each["uid"]) for each in self.audit()}, set(opened))
+        self.assertEqual(
+            {(each["namespace"], each["user"], each["pool"]) for each in self.audit()},
+            {("default", "admin", POOL)},
+        )
+
+    async def test_company(self) -> None:
+        """It is the one console: whoever looks on sees what is typed here."""
+        screen = await watch(self.deployment.admin, "sh")
+        program = self.in_terminal("kubectl", "attach", "-it", "sh")
+        program.type(b"echo b$((40+3))b\n")
+        await screen.until(rb"b43b")
+        await program.until(rb"b43b")
+        screen.type(b"echo c$((40+4))c\n")
+        await program.until(rb"c44c")
+        await program.stop(9)
+        await screen.leave()
+
+    async def test_deleted(self) -> None:
+        """A machine that is deleted ends its attachments with that word."""
+        for name in kubectls.some():
+            await self.deployment.create_machine("gone", "shell")
+            program = self.in_terminal(name, "attach", "-it", "gone")
+            program.type(b"echo d$((40+5))d\n")
+            await program.until(rb"d45d")
+            await self.deployment.client.delete(MACHINES, "gone", "default")
+            self.assertEqual(await program.ended, 1)
+            self.assertIn(b'machine "gone" was deleted', program.output)
+            while "gone" in await self.kubectl(name, "get", "pods"):
+                await pause()
