@@ -5,6 +5,7 @@ Tests for ``docs/reference/configuration.rst`` and the files that the pages show
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import Any
 
 import yaml
@@ -13,6 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.kube.test_kubeconfig import WHOLE as _WHOLE
 from twisted_exec.api import kinds
 from twisted_exec.kube import kubeconfig
+from twisted_exec.kube.config import ExecPlugin
+from twisted_exec.kube.plugin import parse_credential
 from twisted_exec.runtimes import config
 from twisted_exec.tls.pki import create_pki
 
@@ -20,7 +23,13 @@ from . import pages
 
 WHOLE: Any = _WHOLE
 HOWTO = pages.DOCS / "howto"
-MANIFESTS = ("tutorial/mine", "howto/machines", "howto/metrics-reader", "howto/vm-1-operator")
+MANIFESTS = (
+    "tutorial/mine",
+    "howto/machines",
+    "howto/metrics-reader",
+    "howto/support",
+    "howto/vm-1-operator",
+)
 
 
 class RuntimeYamlTests(SynchronousTestCase):
@@ -81,6 +90,18 @@ class FilesTests(SynchronousTestCase):
         plugin = kubeconfig.load(path).plugin
         assert plugin is not None
         self.assertEqual(plugin.interactive_mode, "IfAvailable")
+
+    def test_plugin(self) -> None:
+        """The credential plugin that is shown says what is in its file."""
+        home = self.mktemp()
+        os.makedirs(os.path.join(home, ".cache"))
+        with open(os.path.join(home, ".cache", "lab-token"), "w") as stream:
+            stream.write("secret\n")
+        plugin = ExecPlugin(str(HOWTO / "lab-login.sh"), kubeconfig.EXEC_V1)
+        told = subprocess.run(
+            [plugin.command], env={**os.environ, "HOME": home}, stdout=subprocess.PIPE, check=True
+        )
+        self.assertEqual(parse_credential(plugin, told.stdout).token, "secret")
 
     def test_manifests(self) -> None:
         """The objects that are shown are of kinds that the API server has."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
@@ -65,8 +64,8 @@ class Impersonation:
 
     user: str = ""
     uid: str = ""
-    groups: Sequence[str] = ()
-    extra: Sequence[tuple[str, Sequence[str]]] = ()
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Keys and values of ``as-user-extra``."""
 
     def __bool__(self) -> bool:
@@ -89,8 +88,8 @@ class ExecPlugin:
 
     command: str
     api_version: str
-    args: Sequence[str] = ()
-    env: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     interactive_mode: str = IF_AVAILABLE
     provide_cluster_info: bool = False
     cluster_config: str = field(default="", repr=False)
