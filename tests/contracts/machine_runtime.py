@@ -1,5 +1,6 @@
 """
-What every :class:`~twisted_exec.iri.interfaces.IMachineRuntime` promises to a poollet.
+What every :class:`~twisted_exec.iri.interfaces.IMachineRuntime` promises to a poollet, and what
+those do that keep logs (:class:`~twisted_exec.iri.interfaces.IMachineLogs`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from zope.interface.verify import verifyObject
 
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, NotFound
-from twisted_exec.iri.interfaces import IMachineRuntime
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 
@@ -207,3 +209,34 @@ class MachineRuntimeContract:
         self.assertTrue(spec.reason and spec.message and spec.event_time)
         nobody = pb.ListEventsRequest(filter=pb.EventFilter(id="nobody"))
         self.assertEqual(list((await runtime.list_events(nobody)).events), [])
+
+
+class MachineLogsContract:
+    """Mix in before :class:`MachineRuntimeContract`, whose ``create`` and ``refusal`` it uses."""
+
+    async def test_logs_interface(self: Any) -> None:
+        """It provides the interface."""
+        verifyObject(IMachineLogs, await self.make_runtime())
+
+    async def test_log(self: Any) -> None:
+        """Each Log has a URL of its own, and it is not that of a console."""
+        runtime, made = await self.create()
+        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        urls = {(await runtime.log(request, user="ann")).url for _ in range(3)}
+        urls.add((await runtime.exec(pb.ExecRequest(machine_id=made.metadata.id))).url)
+        self.assertEqual(len(urls), 4)
+
+    async def test_log_of_nobody(self: Any) -> None:
+        """There is none of an unknown machine, nor of one that has the id but not the UID."""
+        runtime, made = await self.create()
+        error = await self.refusal(runtime.log(console_pb2.LogRequest(machine_id="nobody")))
+        self.assertIsInstance(error, NotFound)
+        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        error = await self.refusal(runtime.log(request, machine_uid="uid-another"))
+        self.assertIsInstance(error, NotFound)
+
+    async def test_log_without_power(self: Any) -> None:
+        """A machine that is off has a log."""
+        runtime, made = await self.create(power=pb.POWER_OFF)
+        request = console_pb2.LogRequest(machine_id=made.metadata.id)
+        self.assertTrue((await runtime.log(request)).url)

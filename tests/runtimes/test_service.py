@@ -15,7 +15,11 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import ProcessProtocol
 
 from tests.console.doubles import MemoryStream
-from tests.contracts.machine_runtime import MachineRuntimeContract, machine
+from tests.contracts.machine_runtime import (
+    MachineLogsContract,
+    MachineRuntimeContract,
+    machine,
+)
 from twisted_exec.api.status import (
     Conflict,
     NotFound,
@@ -24,6 +28,7 @@ from twisted_exec.api.status import (
     TooManyRequests,
 )
 from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant, RequestCache
 from twisted_exec.iri.server import IRIServer
@@ -34,13 +39,13 @@ from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF, SHUT
 from .support import SHELL, RuntimeCase
 
 
-class ContractTests(MachineRuntimeContract, RuntimeCase):
-    """The runtime keeps the interface's promises."""
+class ContractTests(MachineLogsContract, MachineRuntimeContract, RuntimeCase):
+    """The runtime keeps the interfaces' promises."""
 
     class_name = "shell"
 
 
-class RemoteContractTests(MachineRuntimeContract, RuntimeCase):
+class RemoteContractTests(MachineLogsContract, MachineRuntimeContract, RuntimeCase):
     """It keeps them just so through gRPC."""
 
     class_name = "shell"
@@ -131,6 +136,45 @@ class TroubleTests(MachineCase):
         await self.until_state(runtime, id, pb.MACHINE_STOPPED)
         await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
         self.assertEqual(self.alive(), [])
+
+
+class LogTests(MachineCase):
+    """What consoles printed."""
+
+    async def test_goes_on(self) -> None:
+        """The log of a machine goes on through its end, and through power off and on."""
+        runtime, id = await self.start()
+        _, journal = runtime.read_log(Grant(id))
+        stream = self.attach(runtime, id)
+        stream.viewer.data_received(b"echo a$((40+2))a; exit\n")
+        await self.until(lambda: b"a42a" in journal.read(0, 1 << 20))
+        await self.until(lambda: stream.ending)
+        await self.until_state(runtime, id, pb.MACHINE_RUNNING)
+        change = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_OFF)
+        await runtime.update_machine_power(change)
+        await self.until_state(runtime, id, pb.MACHINE_STOPPED)
+        self.assertIs(runtime.read_log(Grant(id))[1], journal)
+        self.assertFalse(journal.closed)
+        off = journal.end
+        change = pb.UpdateMachinePowerRequest(machine_id=id, power=pb.POWER_ON)
+        await runtime.update_machine_power(change)
+        await self.until(lambda: journal.end > off)
+        self.assertIn(b"a42a", journal.read(0, 1 << 20))
+
+    async def test_deleted(self) -> None:
+        """It ends with the machine, at once, whatever its processes still do."""
+        runtime, id = await self.start()
+        _, journal = runtime.read_log(Grant(id))
+        deleting = runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertTrue(journal.closed)
+        with self.assertRaises(NotFound):
+            runtime.read_log(Grant(id))
+        await deleting
+
+    async def test_no_url(self) -> None:
+        """Without a place to serve logs there is no URL."""
+        runtime, id = await self.start(log_url=lambda token: "")
+        self.assertEqual((await runtime.log(console_pb2.LogRequest(machine_id=id))).url, "")
 
 
 class ConsoleTests(MachineCase):

@@ -60,8 +60,8 @@ class TextStream:
         if self._is_over():
             return
         self._request.unregisterProducer()
-        self._request.finish()
         self.done.callback(reason)
+        self._request.finish()
 
     def break_off(self, reason: str, ending: Ending | None = None) -> None:
         """
@@ -74,16 +74,16 @@ class TextStream:
         if ending is not None:
             self._request.write(ending_mark(ending, begins_line=self._begins_line))
         self._request.unregisterProducer()
-        self._request.channel.loseConnection()
+        # First: a connection that is lost cancels whoever waits.
         self.done.callback(reason)
+        self._request.channel.loseConnection()
 
     def cut(self, reason: str) -> None:
         """End it now, whatever is still on its way.  Only the first end counts."""
         if self._is_over():
             return
+        self.done.callback(reason)
         self._request.channel.transport.abortConnection()
-        if not self.done.called:  # losing the connection cancels whoever waits
-            self.done.callback(reason)
 
     def _is_over(self) -> bool:
         return self.done.called or self._request.gone

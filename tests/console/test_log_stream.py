@@ -1,0 +1,116 @@
+"""
+Tests for :mod:`twisted_exec.console.log_stream`, in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.streaming.test_sessions import Records
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.console.journal import Journal
+from twisted_exec.console.log_stream import LogStream
+from twisted_exec.observe.audit import Trail
+from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, REVOKED, Ending
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Dispatcher, Request
+from twisted_exec.testing.http import MemoryClient, MemoryServer
+
+
+class Logs(Dispatcher):
+    """Answers with a journal's log, with the options that the test says."""
+
+    def __init__(self, sessions: Sessions, journal: Journal) -> None:
+        super().__init__()
+        self._sessions, self._journal = sessions, journal
+        self.options = LogOptions()
+
+    async def dispatch(self, request: Request) -> None:
+        session = self._sessions.open(request.subject)
+        await LogStream(request, self._journal, self.options).run(session)
+
+
+class LogStreamTests(SynchronousTestCase):
+    """Tests for :class:`LogStream`."""
+
+    def setUp(self) -> None:
+        self.journal = Journal(lambda: 0)
+        self.records = Records()
+        self.sessions = Sessions(Trail(self.records, "runtime", Clock()))
+        self.logs = Logs(self.sessions, self.journal)
+        self.server = MemoryServer(self.logs)
+
+    def ask(self, **options: Any) -> MemoryClient:
+        self.logs.options = LogOptions(**options)
+        client = self.server.connect()
+        client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return client
+
+    def follow(self) -> MemoryClient:
+        """A follower that has the head."""
+        client = self.ask(follow=True)
+        client.received()
+        return client
+
+    def test_large(self) -> None:
+        """A log of many pieces comes whole, in order."""
+        printed = b"".join(b"%09d\n" % number for number in range(30_000))
+        for at in range(0, len(printed), 7_777):
+            self.journal.append(printed[at : at + 7_777])
+        (answer,) = self.ask().responses()
+        self.assertEqual(answer.body, printed)
+        self.assertEqual(self.records.ends(), [(COMPLETED, None)])
+
+    def test_each_byte(self) -> None:
+        """What is printed byte by byte is told byte by byte."""
+        client = self.follow()
+        for byte in (b"a", b"b"):
+            self.journal.append(byte)
+            self.assertEqual(client.received(), b"1\r\n" + byte + b"\r\n")
+
+    def test_paused(self) -> None:
+        """A client that takes no more gets no more, until it does."""
+        client = self.follow()
+        producer = client.transport.producer
+        producer.pauseProducing()
+        self.journal.append(b"one")
+        self.journal.append(b"two")
+        self.assertEqual(client.received(), b"")
+        producer.resumeProducing()
+        self.assertEqual(client.received(), b"6\r\nonetwo\r\n")
+
+    def test_ends_with_machine(self) -> None:
+        """The end of the machine is the end of the log, behind what it printed last."""
+        client = self.follow()
+        client.transport.producer.pauseProducing()
+        self.journal.append(b"last words")
+        self.journal.close()
+        self.assertEqual(client.received(), b"")
+        client.transport.producer.resumeProducing()
+        self.assertEqual(client.received(), b"a\r\nlast words\r\n0\r\n\r\n")
+        self.assertEqual(self.records.ends(), [(MACHINE_DELETED, None)])
+
+    def test_limit(self) -> None:
+        """A limit ends a log that is followed."""
+        client = self.ask(follow=True, limit_bytes=3)
+        self.journal.append(b"abcdef")
+        (answer,) = client.responses()
+        self.assertEqual(answer.body, b"abc")
+        self.assertEqual(self.journal._watchers, {})
+
+    def test_withdrawn(self) -> None:
+        """An ending from this side is told, and is no end."""
+        client = self.follow()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "why"))
+        self.assertIn(b"[twisted-exec: AuthorizationWithdrawn: why]", client.received())
+        self.assertTrue(client.closed)
+        self.assertEqual(self.journal._watchers, {})
+
+    def test_leaves(self) -> None:
+        """A follower that leaves is forgotten."""
+        self.follow().lose()
+        self.assertEqual(self.journal._watchers, {})
+        self.assertEqual(self.records.ends(), [("client closed", None)])
