@@ -40,7 +40,10 @@ EXEC = "/apis/compute.ironcore.dev/namespaces/{}/machines/{}/exec"
 
 
 class Line(Protocol):
-    """The runtime's stream: takes one upgrade, then echoes; ``DELETE`` ends the others."""
+    """
+    The runtime's stream: takes one upgrade, then echoes; ``DELETE`` ends the others.  A log
+    begins with one line, and goes on as the test says.
+    """
 
     factory: Lines
     head = b""
@@ -61,6 +64,12 @@ class Line(Protocol):
         elif self.factory.refusal:
             self.transport.write(self.factory.refusal)
             self.transport.loseConnection()
+        elif self.head.startswith(b"GET /log/"):
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n6\r\nhello\n\r\n"
+            )
+            self.factory.lines.append(self)
         else:
             self.upgraded = True
             self.transport.write(
@@ -142,6 +151,7 @@ class PoolletCase(TestCase):
         self.addCleanup(self.close_lines)
         self.addCleanup(port.stopListening)
         self.runtime.url = f"http://127.0.0.1:{port.getHost().port}/exec/token-1"
+        self.runtime.log_url = f"http://127.0.0.1:{port.getHost().port}/log/token-2"
         await self.client.create(MACHINES, machine(), "lab")
 
     def mktemp_directory(self) -> str:
@@ -160,7 +170,8 @@ class PoolletCase(TestCase):
         if asked is None:
             wanted = (spec["user"], spec["nonResourceAttributes"]["path"], "")
         else:
-            self.assertEqual(asked["verb"], "create")
+            verb = "get" if asked["subresource"] == "log" else "create"
+            self.assertEqual(asked["verb"], verb)
             resource = f"{asked['resource']}/{asked['subresource']}"
             wanted = (spec["user"], resource, asked["name"])
         return {"allowed": wanted in self.allowed, "reason": ""}

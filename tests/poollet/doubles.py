@@ -14,8 +14,8 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import APIError, NotFound, NotImplementedByBackend
-from twisted_exec.iri.interfaces import IMachineRuntime
-from twisted_exec.iri.protos import event_pb2
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.plan import Terms
 
@@ -35,7 +35,7 @@ def machine(name: str = "vm", pool: str = "pool-a", **spec: Any) -> dict[str, An
     }
 
 
-@implementer(IMachineRuntime)
+@implementer(IMachineRuntime, IMachineLogs)
 class MemoryRuntime:
     """
     Keeps machines in a dictionary; they run at once, unless told otherwise.
@@ -58,6 +58,8 @@ class MemoryRuntime:
         self.classes = {"pty": ({"cpu": 1, "memory": 1 << 30}, 10)}
         self.url = "http://127.0.0.1:1/exec/token"
         self.execs: list[tuple[str, str, str, str]] = []
+        self.log_url = "http://127.0.0.1:1/log/token"
+        self.logs: list[tuple[str, str, str, str]] = []
         self.answer: Deferred[Any] | None = None
         """What the next ``status`` waits for, to be slow."""
 
@@ -215,6 +217,16 @@ class MemoryRuntime:
             return pb.ExecResponse(url=self.url)
 
         return self._do("exec", token)
+
+    def log(
+        self, request: Any, *, user: str = "", machine_uid: str = "", session: str = ""
+    ) -> Deferred[Any]:
+        def token() -> Any:
+            self._find(request.machine_id)
+            self.logs.append((request.machine_id, user, machine_uid, session))
+            return console_pb2.LogResponse(url=self.log_url)
+
+        return self._do("log", token)
 
     def _unsupported(self, request: Any) -> Deferred[Any]:
         return fail(NotImplementedByBackend("not supported"))

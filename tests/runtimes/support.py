@@ -18,15 +18,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests.streaming.readers import Reader, read
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.interfaces import MachineFacts
 from twisted_exec.runtimes.processes import Leader, ProcessTable, read_process
 from twisted_exec.runtimes.service import MARK, MachineRuntime
-from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
 from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.remotecommand_client import connect
-from twisted_exec.streaming.upgrade_client import UpgradeRequest, connect_first
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
 SHELL = {
@@ -158,26 +158,6 @@ async def open_console(url: str, **headers: str) -> User:
     return user
 
 
-class Reader:
-    """
-    A reader of a log; keeps everything.
-
-    :ivar complete: whether it ended as it should; ``None`` while it goes on.
-    """
-
-    download: Download
-
-    def __init__(self) -> None:
-        self.got = bytearray()
-        self.complete: bool | None = None
-
-    def data(self, data: bytes) -> None:
-        self.got += data
-
-    def ended(self, complete: bool) -> None:
-        self.complete = complete
-
-
 async def open_log(url: str, query: str = "", **headers: str) -> Reader:
     """
     Read a log URL on a UNIX socket.
@@ -188,14 +168,4 @@ async def open_log(url: str, query: str = "", **headers: str) -> Reader:
     told = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     path = parts.path + (f"?{query}" if query else "")
     head = UpgradeRequest(b"GET", path.encode(), b"localhost", told)
-    clock: Any = reactor
-    _, connection = await connect_first(
-        [("", unix_client_endpoint(reactor, unquote(parts.netloc)))],
-        clock=clock,
-        timeout_seconds=10,
-        factory=DOWNLOADS,
-    )
-    reader = Reader()
-    reader.download = await fetch(connection, head, clock=clock, timeout_seconds=10)
-    reader.download.deliver(reader.data, reader.ended)
-    return reader
+    return await read(unix_client_endpoint(reactor, unquote(parts.netloc)), head)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.streaming.readers import Reader
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.console.journal import Journal
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTING_DOWN, Subject
 from twisted_exec.streaming.upgrade_client import UpgradeRefused
 
-from .support import Reader, open_log
+from .support import open_log
 from .test_stream_server import UPGRADE, StreamCase
 
 SECOND = 10**9

@@ -1,0 +1,50 @@
+"""
+A reader of a text that goes on, as our own hops read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.upgrade_client import UpgradeRequest, connect_first
+
+reactor: Any = _reactor
+
+
+class Reader:
+    """
+    Keeps everything.
+
+    :ivar complete: whether it ended as it should; ``None`` while it goes on.
+    """
+
+    download: Download
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.complete: bool | None = None
+
+    def data(self, data: bytes) -> None:
+        self.got += data
+
+    def ended(self, complete: bool) -> None:
+        self.complete = complete
+
+
+async def read(endpoint: IStreamClientEndpoint, head: UpgradeRequest) -> Reader:
+    """
+    Ask; the head has come.
+
+    :raises UpgradeRefused: the server says no.
+    """
+    _, connection = await connect_first(
+        [("the server", endpoint)], clock=reactor, timeout_seconds=10, factory=DOWNLOADS
+    )
+    reader = Reader()
+    reader.download = await fetch(connection, head, clock=reactor, timeout_seconds=20)
+    reader.download.deliver(reader.data, reader.ended)
+    return reader
