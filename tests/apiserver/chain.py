@@ -86,6 +86,7 @@ class Poollet(Dispatcher):
     A poollet that lets everyone in.
 
     :ivar headers: of each request, by lower-case name.
+    :ivar logs: requests for logs, which go on as the test says.
     :ivar answer: what it answers instead of an upgrade, if anything.
     """
 
@@ -93,6 +94,7 @@ class Poollet(Dispatcher):
         super().__init__()
         self.requests: list[tuple[str, str, dict[str, list[str]]]] = []
         self.lines: list[Line] = []
+        self.logs: list[Request] = []
         self.answer: tuple[int, Object] | None = None
         self.silent = False
 
@@ -110,6 +112,11 @@ class Poollet(Dispatcher):
             await Deferred()
         elif self.answer is not None:
             respond_json(request, *self.answer)
+        elif request.path.endswith(b"/log"):
+            request.setHeader(b"Content-Type", b"text/plain")
+            request.write(b"hello\n")
+            self.logs.append(request)
+            await Deferred()  # until the API server leaves
         else:
             line = Line()
             self.lines.append(line)
@@ -229,6 +236,18 @@ class ChainTestCase(TestCase):
             kinds.MACHINES.resource, machine(name, pool, **spec), "default"
         )
 
+    def endpoint(self, user: str) -> Any:
+        """Where the server is, for a user's certificate; empty for none."""
+        shown = [b"", b""]
+        if user:
+            pair = pki().pair(f"user-{user}")
+            shown = [read(each) for each in (pair.certificate, pair.key)]
+        tls = ClientTLS(
+            "127.0.0.1", ca_pem=read(pki().serving_ca), certificate_pem=shown[0], key_pem=shown[1]
+        )
+        port: int = self.server.address.port  # type: ignore[union-attr]
+        return client_endpoint(reactor, "127.0.0.1", port, tls)
+
     async def dial(
         self,
         name: str = "vm",
@@ -247,13 +266,7 @@ class ChainTestCase(TestCase):
 
         :raises UpgradeRefused: the answer was no upgrade.
         """
-        pair = pki().pair(f"user-{user}")
-        shown = [read(each) for each in (pair.certificate, pair.key)] if user else [b"", b""]
-        tls = ClientTLS(
-            "127.0.0.1", ca_pem=read(pki().serving_ca), certificate_pem=shown[0], key_pem=shown[1]
-        )
-        port: int = self.server.address.port  # type: ignore[union-attr]
-        endpoint = client_endpoint(reactor, "127.0.0.1", port, tls)
+        endpoint = self.endpoint(user)
         told = [*headers] + ([(b"Content-Length", b"0")] if method == b"POST" else [])
         head = UpgradeRequest(method, (path.format(name) + query).encode(), b"127.0.0.1", told)
         return await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
