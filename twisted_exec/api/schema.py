@@ -6,8 +6,10 @@ kubectl.  The same object is used to check types, to find fields that nobody
 defined, to drop them, and to set defaults, as Kubernetes does for custom
 resources.  Only what the kinds here need exists: ``type``, ``properties``,
 ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
-``minimum``, ``maximum``, ``pattern``, ``format: date-time`` and
-``x-kubernetes-int-or-string``.
+``minimum``, ``maximum``, ``pattern``, ``format: date-time``,
+``x-kubernetes-int-or-string``, and what says how values merge:
+``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
+``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.structured`).
 """
 
 from __future__ import annotations
@@ -57,21 +59,49 @@ def quantity(description: str = "") -> Schema:
     return _described({"x-kubernetes-int-or-string": True}, description)
 
 
-def array(items: Schema, description: str = "") -> Schema:
-    """A list."""
-    return _described({"type": "array", "items": items}, description)
+def array(
+    items: Schema, description: str = "", *, keys: Iterable[str] = (), unique: bool = False
+) -> Schema:
+    """
+    A list, which is one value to whoever writes it.
+
+    :param keys: fields that tell its items apart; then each item has writers of its own.
+    :param unique: it is a set of scalars; then each of them has writers of its own.
+    """
+    kind = "map" if keys else "set" if unique else "atomic"
+    schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}
+    if keys:
+        schema["x-kubernetes-list-map-keys"] = list(keys)
+    return _described(schema, description)
 
 
-def mapping(values: Schema, description: str = "") -> Schema:
-    """An object with any keys, whose values are all alike."""
-    return _described({"type": "object", "additionalProperties": values}, description)
+def mapping(values: Schema, description: str = "", *, atomic: bool = False) -> Schema:
+    """
+    An object with any keys, whose values are all alike.
+
+    :param atomic: it is one value to whoever writes it.
+    """
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": values}
+    if atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+    return _described(schema, description)
 
 
 def struct(
-    properties: Mapping[str, Schema], *, required: Iterable[str] = (), description: str = ""
+    properties: Mapping[str, Schema],
+    *,
+    required: Iterable[str] = (),
+    description: str = "",
+    atomic: bool = False,
 ) -> Schema:
-    """An object with these keys and no others."""
+    """
+    An object with these keys and no others.
+
+    :param atomic: it is one value to whoever writes it.
+    """
     schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
     if required := list(required):
         schema["required"] = required
     return _described(schema, description)
@@ -90,7 +120,7 @@ def _described(schema: dict[str, Any], description: str) -> Schema:
 
 def reference(key: str = "name") -> Schema:
     """A reference to another object by name: ``{"name": NAME}``."""
-    return struct({key: string("Name of the referent.")})
+    return struct({key: string("Name of the referent.")}, atomic=True)
 
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:

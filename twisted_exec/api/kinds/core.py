@@ -53,6 +53,7 @@ NAMESPACES = Kind(
     name_rule=names.dns_label,
     fields={"status.phase": lambda namespace: _phase(dict(namespace))},
     initial_status={"phase": "Active"},
+    server_fields=("spec",),
     terminating_status={"phase": "Terminating"},
     held_by=_held_by,
     prepare=_prepare_namespace,

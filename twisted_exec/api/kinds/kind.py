@@ -90,6 +90,8 @@ class Kind:
     :param read_only: clients may only look; usually other objects, shown as objects of this
         kind.
     :param initial_status: of an object just created.
+    :param server_fields: top-level fields that no client writes, whatever it
+        sends; nobody manages them.
     :param terminating_status: merged into the status when deletion begins.
     :param held_by: the finalizers that keep a deleted object.
     :param prepare: sets, in place, what depends on more than a default.
@@ -118,6 +120,7 @@ class Kind:
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     initial_status: Mapping[str, Any] = field(default_factory=dict)
+    server_fields: tuple[str, ...] = ()
     terminating_status: Mapping[str, Any] = field(default_factory=dict)
     held_by: Callable[[Object], list[str]] = _finalizers
     prepare: Callable[[Object], None] | None = None

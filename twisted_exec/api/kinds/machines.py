@@ -57,11 +57,13 @@ _INTERFACE_SOURCES = ("networkInterfaceRef", "ephemeral")
 _MACHINE_SPEC = struct(
     {
         "machineClassRef": reference(),
-        "machinePoolSelector": mapping(string(), "Labels of pools that may run the machine."),
+        "machinePoolSelector": mapping(
+            string(), "Labels of pools that may run the machine.", atomic=True
+        ),
         "machinePoolRef": reference(),
         "power": string("Whether the machine runs.", enum=["On", "Off"], default="On"),
-        "networkInterfaces": array(_INTERFACE),
-        "volumes": array(_VOLUME),
+        "networkInterfaces": array(_INTERFACE, keys=["name"]),
+        "volumes": array(_VOLUME, keys=["name"]),
         "ignitionRef": struct({"name": string(), "key": string()}),
         "efiVars": array(
             struct({"name": string(), "uuid": string(), "value": string()}, required=["name"])

@@ -32,11 +32,14 @@ _SUBJECTS = array(
     struct(
         {"kind": string(), "apiGroup": string(), "name": string(), "namespace": string()},
         required=["kind", "name"],
+        atomic=True,
     ),
     "Whom the role is given to.",
 )
 _ROLE_REF = struct(
-    {"apiGroup": string(), "kind": string(), "name": string()}, required=["kind", "name"]
+    {"apiGroup": string(), "kind": string(), "name": string()},
+    required=["kind", "name"],
+    atomic=True,
 )
 
 

@@ -18,7 +18,8 @@ CONDITIONS = array(
             "lastTransitionTime": string(),
         },
         required=["type", "status"],
-    )
+    ),
+    keys=["type"],
 )
 
 TOLERATIONS = array(
@@ -42,6 +43,7 @@ OWNER_REFERENCE = struct(
         "blockOwnerDeletion": boolean(),
     },
     required=["apiVersion", "kind", "name", "uid"],
+    atomic=True,
 )
 
 METADATA = struct(
@@ -58,8 +60,8 @@ METADATA = struct(
         "deletionGracePeriodSeconds": integer(),
         "labels": mapping(string()),
         "annotations": mapping(string()),
-        "ownerReferences": array(OWNER_REFERENCE),
-        "finalizers": array(string()),
+        "ownerReferences": array(OWNER_REFERENCE, keys=["uid"]),
+        "finalizers": array(string(), unique=True),
         "managedFields": array(anything()),
     },
     description="Standard object metadata.",
