@@ -120,11 +120,43 @@ class JSONPatchTests(SynchronousTestCase):
             None,
             [1],
             ["x"],
-            [{"op": "explode", "path": "/a"}],
-            [{"op": "add"}],
         ]:
             with self.assertRaises(BadRequest, msg=str(operations)):
                 patch.json_patch({"a": 1}, operations)
+
+    def test_operations_that_are_none(self) -> None:
+        """An operation that nobody knows, or that lacks something, is 422, and it is said which."""
+        for operation, told in [
+            ({"op": "explode", "path": "/a"}, 'operation 1 of the JSON patch ("explode" "/a")'),
+            ({"op": "add"}, "Operation must have a 'path' member"),
+            ({}, "Operation does not contain 'op' member"),
+        ]:
+            good = {"op": "test", "path": "/a", "value": 1}
+            with self.assertRaises(APIError) as caught:
+                patch.json_patch({"a": 1}, [good, operation])
+            self.assertEqual(caught.exception.code, 422)
+            self.assertIn(told, caught.exception.message)
+
+    def test_lenient(self) -> None:
+        """As kube-apiserver: a replace sets what is missing, and no value is null."""
+        for operation, result in [
+            ({"op": "replace", "path": "/o/b", "value": 2}, {"o": {"b": 2}}),
+            ({"op": "replace", "path": "/o", "value": 2}, {"o": 2}),
+            ({"op": "add", "path": "/n"}, {"o": {}, "n": None}),
+        ]:
+            self.assertEqual(patch.json_patch({"o": {}}, [operation]), result)
+
+    def test_no_python(self) -> None:
+        """Refusals speak of paths, not of how values look in Python."""
+        for operation in [
+            {"op": "test", "path": "/a", "value": "b"},
+            {"op": "remove", "path": "/b"},
+            {"op": "copy", "from": "/zz", "path": "/b"},
+        ]:
+            with self.assertRaises(APIError) as caught:
+                patch.json_patch({"a": "secret"}, [operation])
+            self.assertNotIn("secret", caught.exception.message)
+            self.assertNotIn("class", caught.exception.message)
 
     def test_bomb(self) -> None:
         """Copying a document into itself again and again is stopped."""
@@ -136,3 +168,65 @@ class JSONPatchTests(SynchronousTestCase):
         """The number of operations is bounded."""
         with self.assertRaises(RequestEntityTooLarge):
             patch.json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
+
+
+OLD: dict[str, Any] = {"metadata": {"name": "m"}, "spec": {"a": 1}}
+
+
+class ReaderTests(SynchronousTestCase):
+    """Bodies of patches, for :func:`patch.reader`."""
+
+    def refusal(self, media_type: str, raw: bytes) -> APIError:
+        with self.assertRaises(APIError) as caught:
+            patch.reader(media_type, raw)(OLD)
+        return caught.exception
+
+    def test_patches(self) -> None:
+        """Each media type is carried out its own way."""
+        for media_type, raw, spec in [
+            (patch.MERGE, b'{"spec": {"a": null, "b": 2}}', {"b": 2}),
+            (patch.STRATEGIC, b'{"spec": {"$patch": "replace", "c": 3}}', {"c": 3}),
+            (patch.JSON, b'[{"op": "remove", "path": "/spec/a"}]', {}),
+        ]:
+            self.assertEqual(patch.reader(media_type, raw)(OLD)["spec"], spec)
+
+    def test_unreadable(self) -> None:
+        """What is no JSON, or no patch, is 400."""
+        for media_type in (patch.MERGE, patch.STRATEGIC, patch.JSON):
+            for raw in (b"", b"{", b"7", b"null", b"{} x", b'"x"'):
+                error = self.refusal(media_type, raw)
+                self.assertEqual(error.code, 400, (media_type, raw))
+                self.assertTrue(error.message.startswith("error decoding patch: "), error.message)
+
+    def test_nothing_left(self) -> None:
+        """What leaves no object is 422, and what leaves none with a name 400."""
+        self.assertEqual(
+            self.refusal(patch.JSON, b'[{"op": "replace", "path": "", "value": []}]').code, 422
+        )
+        error = self.refusal(patch.MERGE, b'{"metadata": null}')
+        self.assertEqual(
+            (error.code, error.message),
+            (
+                400,
+                "the name of the object (m based on URL) was undeterminable: name must be provided",
+            ),
+        )
+
+    def test_duplicates(self) -> None:
+        """What is said twice is noted, once however often it is tried."""
+        duplicates: list[str] = []
+        patched = patch.reader(patch.MERGE, b'{"spec": {"a": 1, "a": 2}}', duplicates)
+        for _ in range(2):
+            self.assertEqual(patched(OLD)["spec"], {"a": 2})
+        self.assertEqual(duplicates, ["spec.a"])
+
+    def test_configurations(self) -> None:
+        """An apply's body is YAML, of which JSON is a part; nothing is an empty one."""
+        for raw in (b"spec: {a: 1}", b'{"spec": {"a": 1}}'):
+            self.assertEqual(patch.configuration(raw), {"spec": {"a": 1}})
+        for raw in (b"", b"null", b"{}"):
+            self.assertEqual(patch.configuration(raw), {})
+        for raw in (b"[]", b"7", b"a: ["):
+            with self.assertRaises(BadRequest) as caught:
+                patch.configuration(raw)
+            self.assertTrue(caught.exception.message.startswith("error decoding YAML: "))

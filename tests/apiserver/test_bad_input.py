@@ -233,8 +233,8 @@ class WriteTests(APITestCase):
                 {"name": "a", "group": "compute.ironcore.dev", "kind": "machines"},
             ),
         )
-        other = {"metadata": {"uid": "other"}}
-        told = self.refused(409, "PATCH", f"{MACHINES}/a", other, content_type=MERGE)
+        metadata = {**self.made["metadata"], "uid": "other"}
+        told = self.refused(409, "PUT", f"{MACHINES}/a", {**self.made, "metadata": metadata})
         self.assertIn("Precondition failed: UID in precondition: other, UID in object meta:", told)
 
     def test_preconditions(self) -> None:

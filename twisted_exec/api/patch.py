@@ -3,19 +3,25 @@ Patches: merge (RFC 7386), JSON patch (RFC 6902), and strategic merge as far as 
 
 None of these functions changes its arguments.  A strategic merge patch is
 taken as a merge patch: lists are replaced, except ``metadata.finalizers``,
-which kubectl patches element by element.
+which kubectl patches element by element.  What a server-side apply comes to is
+said in :mod:`twisted_exec.api.ownership`; here its body is read.
+
+Which refusal is 400 and which 422 is as kube-apiserver has it
+(``k8s.io/apiserver/pkg/endpoints/handlers/patch.go``): a body that is no patch
+is a bad request, a patch that cannot be carried out on this object is invalid.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonpatch
 import jsonpointer
 
+from twisted_exec.api import body, fields
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
 MERGE = "application/merge-patch+json"
@@ -23,8 +29,74 @@ JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
+TYPES = (JSON, MERGE, STRATEGIC, APPLY)
+"""The media types of patches, as a refusal lists them."""
+
 _LIMIT_OPERATIONS = 10_000
 _LIMIT_COPIED_BYTES = 3 << 20
+
+_Object = dict[str, Any]
+
+
+def reader(
+    media_type: str, raw: bytes, duplicates: list[str] | None = None
+) -> Callable[[_Object], _Object]:
+    """
+    What carries out a patch.
+
+    :param media_type: :data:`MERGE`, :data:`JSON` or :data:`STRATEGIC`.
+    :param raw: the request's body; what is wrong with it is said when it is
+        carried out, since whether there is an object at all comes first.
+    :param duplicates: as for :func:`twisted_exec.api.body.decode`, then.
+    :return: from an object, which stays as it is, to the new one.  It raises
+        :class:`BadRequest` for what is no patch or leaves no object, and
+        :class:`APIError` with code 422 for what cannot be carried out.
+    """
+
+    def patched(old: _Object) -> _Object:
+        found: list[str] = []
+        wanted = _read(media_type, raw, "patch", found)
+        if duplicates is not None:
+            duplicates[:] = found
+        if media_type == JSON:
+            return _whole(json_patch(old, wanted), old)
+        if not isinstance(wanted, dict):
+            raise BadRequest("error decoding patch: it is not an object")
+        change = strategic if media_type == STRATEGIC else merge
+        return _whole(change(old, wanted), old)
+
+    return patched
+
+
+def _read(media_type: str, raw: bytes, what: str, duplicates: list[str]) -> Any:
+    try:
+        return body.decode_any(media_type, raw, duplicates)
+    except BadRequest as error:
+        raise BadRequest(f"error decoding {what}: {error.message}") from None
+
+
+def _whole(obj: Any, old: _Object) -> _Object:
+    if not isinstance(obj, dict):
+        raise _refused("the patch leaves no object")
+    if not isinstance(obj.get("metadata"), dict):
+        raise BadRequest(
+            f"the name of the object ({old['metadata']['name']} based on URL) was "
+            "undeterminable: name must be provided"
+        )
+    return obj
+
+
+def configuration(raw: bytes, duplicates: list[str] | None = None) -> _Object:
+    """
+    The body of a server-side apply: YAML or JSON.  ``null`` and nothing are an empty one.
+
+    :param duplicates: as for :func:`twisted_exec.api.body.decode`.
+    :raises BadRequest: it cannot be read, or is no object.
+    """
+    wanted = _read(APPLY, raw, "YAML", [] if duplicates is None else duplicates)
+    if wanted is not None and not isinstance(wanted, dict):
+        raise BadRequest("error decoding YAML: it is not an object")
+    return wanted or {}
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -90,31 +162,57 @@ def json_patch(target: Any, operations: Any) -> Any:
     """
     RFC 6902.
 
+    As in kube-apiserver, ``replace`` sets a member that is not there, and a
+    missing ``value`` is null.
+
     :raises BadRequest: it is not a patch.
     :raises APIError: 422, an operation cannot be carried out, or a test failed.
     """
     if not isinstance(operations, list):
-        raise BadRequest("a JSON patch is a list of operations")
+        raise BadRequest("error decoding patch: a JSON patch is a list of operations")
+    if not all(isinstance(operation, dict) for operation in operations):
+        raise BadRequest("error decoding patch: an operation of a JSON patch is an object")
     if len(operations) > _LIMIT_OPERATIONS:
         raise RequestEntityTooLarge(
-            f"The allowed maximum operations in a JSON patch is {_LIMIT_OPERATIONS}, "
-            f"got {len(operations)}"
+            "Request entity too large: The allowed maximum operations in a JSON patch is "
+            f"{_LIMIT_OPERATIONS}, got {len(operations)}"
         )
     result, copied_bytes = copy.deepcopy(target), 0
-    for operation in operations:
-        # Copying a document into itself doubles it each time: count what is copied.
+    for number, operation in enumerate(operations):
+        # Copying a document into itself duplicates it each time: count what is copied.
         copied_bytes += _copied_bytes(result, operation)
         if copied_bytes > _LIMIT_COPIED_BYTES:
             raise RequestEntityTooLarge("the JSON patch copies more than 3 MiB")
-        result = _apply(result, operation)
+        result = _apply(result, _completed(operation, result), number)
     return result
 
 
-def _apply(target: Any, operation: Any) -> Any:
+def _completed(operation: Mapping[str, Any], target: Any) -> Mapping[str, Any]:
+    """An operation for the library, which is stricter than Kubernetes is."""
+    completed = dict(operation)
+    if operation.get("op") in ("add", "replace", "test"):
+        completed.setdefault("value", None)
+    if operation.get("op") == "replace" and _is_member(target, operation.get("path")):
+        completed["op"] = "add"  # which sets it, there or not
+    return completed
+
+
+def _is_member(target: Any, path: Any) -> bool:
+    if not isinstance(path, str) or not path:
+        return False
+    try:
+        return isinstance(jsonpointer.resolve_pointer(target, path.rpartition("/")[0]), dict)
+    except (jsonpointer.JsonPointerException, TypeError, AttributeError):
+        return False  # applying it says what is wrong
+
+
+def _apply(target: Any, operation: Mapping[str, Any], number: int) -> Any:
     try:
         return jsonpatch.JsonPatch([operation]).apply(target, in_place=True)
     except jsonpatch.InvalidJsonPatch as error:
-        raise BadRequest(f"the JSON patch cannot be read: {error}") from None
+        told = f"it is none: {error}"
+    except jsonpatch.JsonPatchTestFailed:
+        told = "the value there is not the one that is tested for"
     except (
         jsonpatch.JsonPatchException,
         jsonpointer.JsonPointerException,
@@ -124,17 +222,22 @@ def _apply(target: Any, operation: Any) -> Any:
         KeyError,
         IndexError,
         ValueError,
-    ) as error:
-        raise APIError(
-            "the server rejected our request due to an error in our request: "
-            f"the JSON patch cannot be applied: {error}",
-            code=422,
-            reason="Invalid",
-        ) from None
+    ):
+        told = "there is no such path"
+    kind, path = fields.shown(operation.get("op")), fields.shown(operation.get("path"))
+    raise _refused(f"operation {number} of the JSON patch ({kind} {path}): {told}")
 
 
-def _copied_bytes(target: Any, operation: Any) -> int:
-    if not isinstance(operation, dict) or operation.get("op") != "copy":
+def _refused(told: str) -> APIError:
+    return APIError(
+        f"the server rejected our request due to an error in our request: {told}",
+        code=422,
+        reason="Invalid",
+    )
+
+
+def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
+    if operation.get("op") != "copy":
         return 0
     try:
         value = jsonpointer.resolve_pointer(target, str(operation.get("from")))

@@ -59,8 +59,9 @@ class APIError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
-        if self.details:
-            status["details"] = self.details
+        # As Go writes them: a name or group that is empty is left out.
+        if details := {key: value for key, value in self.details.items() if value != ""}:
+            status["details"] = details
         return status
 
 

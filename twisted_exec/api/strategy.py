@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted_exec.api import fields, names, schema, times
+from twisted_exec.api.encoded import json_text
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.shapes import METADATA
@@ -32,8 +33,10 @@ _SERVER_OWNED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-# Ownership of fields is not tracked; an echo of what a client sent would pretend it is.
+# Whoever stores the object says who manages what (see :mod:`twisted_exec.api.ownership`).
 _NEVER_STORED = ("selfLink", "managedFields")
+# Go writes none of these when there is nothing in it.
+_NEVER_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def full_schema(kind: Kind) -> Schema:
@@ -76,6 +79,31 @@ def _plain(value: Any) -> str:
     return one_line(value) if isinstance(value, str) else fields.shown(value)
 
 
+def check_identity(kind: Kind, new: Object, old: Object) -> None:
+    """
+    A patch may not make another object of it.
+
+    :param new: the whole new object, as the patch leaves it.
+    :raises Invalid: it is of another kind or has another UID.
+    """
+    resource = kind.resource
+    wanted = {"apiVersion": resource.api_version, "kind": resource.kind}
+    causes = [
+        fields.invalid(key, new[key], f"must be {value}")
+        for key, value in wanted.items()
+        if new.get(key) not in (None, "", value)
+    ]
+    uid = (new.get("metadata") or {}).get("uid")
+    if uid not in (None, "", old["metadata"]["uid"]):
+        causes.append(fields.invalid("metadata.uid", uid, "field is immutable"))
+    _raise(kind, old, causes)
+
+
+def refused_patch(new: Object, told: str) -> Invalid:
+    """What a patch leaves cannot be read."""
+    return Invalid("", "", [fields.invalid("patch", json_text(new), told)], "")
+
+
 def unknown_fields(kind: Kind, body: Object) -> list[str]:
     """Paths of fields that nobody defined, at most 32."""
     found = schema.unknown_fields(full_schema(kind), body)
@@ -106,10 +134,29 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
     if kind.counts_generation:
         metadata["generation"] = 1
     if kind.has_status:
+        obj.pop("status", None)
+    if kind.initial_status:
         obj["status"] = copy.deepcopy(dict(kind.initial_status))
     _complete(kind, obj)
     _raise(kind, obj, [*_metadata_causes(kind, obj), *kind.validate(obj)])
     return obj
+
+
+def first_applied(kind: Kind, body: Object, name: str) -> Object:
+    """
+    The body for :func:`for_create` when an apply finds no object.
+
+    :param name: of the URL; the body need not give it.
+    :raises BadRequest: the body gives another.
+    :raises Conflict: the body means an object that was there once.
+    """
+    metadata: Object = dict(body.get("metadata") or {})
+    _check_name(metadata, name)
+    if metadata.get("uid"):
+        told = f"uid mismatch: the provided object specified uid {metadata['uid']}, "
+        raise conflict(kind, name, f"{told}and no existing object was found")
+    metadata.pop("resourceVersion", None)  # as in Kubernetes, it does not keep from creating
+    return {**body, "metadata": {**metadata, "name": name}}
 
 
 def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") -> Object:
@@ -126,14 +173,13 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     obj = shaped(kind, body)
     metadata, before = obj["metadata"], old["metadata"]
     check_namespace(metadata, before.get("namespace", ""))
-    if metadata.get("name", before["name"]) != before["name"]:
-        raise BadRequest(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL "
-            f"({before['name']})"
-        )
+    _check_name(metadata, before["name"])
     check_preconditions(kind, old, metadata.get("uid"), metadata.get("resourceVersion"))
     if subresource == "status":
-        obj = {**copy.deepcopy(old), "status": obj.get("status", {})}
+        status = {"status": obj["status"]} if "status" in obj else {}
+        obj = copy.deepcopy(_without_entries(old))
+        obj.pop("status", None)
+        obj |= status
         _complete(kind, obj)
         return obj
     _carry_over(kind, obj, old)
@@ -144,6 +190,14 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     if kind.counts_generation and _intent(obj) != _intent(old):
         obj["metadata"]["generation"] = before.get("generation", 1) + 1
     return obj
+
+
+def _check_name(metadata: Object, name: str) -> None:
+    given = metadata.get("name") or name
+    if given != name:
+        raise BadRequest(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
 
 
 def check_namespace(metadata: Object, namespace: str) -> None:
@@ -211,7 +265,7 @@ def shaped(kind: Kind, body: Object) -> Object:
     """
     check_type(kind, body)
     whole = full_schema(kind)
-    obj: Object = schema.pruned(whole, body)
+    obj: Object = schema.pruned(whole, _without_entries(body))
     obj |= {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
     obj.setdefault("metadata", {})
     causes = [cause for cause in schema.check(whole, obj) if not _late(cause)]
@@ -219,7 +273,19 @@ def shaped(kind: Kind, body: Object) -> Object:
     _raise(kind, {"metadata": {"name": name if isinstance(name, str) else ""}}, causes)
     for key in _NEVER_STORED:
         obj["metadata"].pop(key, None)
+    for key in _NEVER_EMPTY:
+        if not obj["metadata"].get(key, True):
+            del obj["metadata"][key]
     return obj
+
+
+def _without_entries(body: Object) -> Object:
+    """The object less a readable ``managedFields``, which is too large to be copied in vain."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("managedFields"), list):
+        return body
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**body, "metadata": kept}
 
 
 def _late(cause: Cause) -> bool:

@@ -15,7 +15,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.namespaces import ensure_namespaces
-from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
@@ -49,10 +49,12 @@ async def _ensure(storage: IStorage, verbs: Verbs, wanted: Object) -> None:
     except NotFound:
         body = copy.deepcopy(wanted)
         body["metadata"].setdefault("annotations", {})[AUTOUPDATE] = "true"
-        await verbs.create(_OURSELVES, Target(kind), body, WriteOptions())
+        await verbs.create(_OURSELVES, Target(kind), body, WriteOptions(manager=MANAGER))
         return
     if stored["metadata"].get("annotations", {}).get(AUTOUPDATE) == "true":
-        await verbs.update(_OURSELVES, target, _completed(stored, wanted), WriteOptions())
+        await verbs.update(
+            _OURSELVES, target, _completed(stored, wanted), WriteOptions(manager=MANAGER)
+        )
 
 
 def _completed(stored: Object, wanted: Object) -> Object:

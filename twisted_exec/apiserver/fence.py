@@ -28,7 +28,7 @@ from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 
 # What a poollet may change of a Machine besides its status.
-_OWN_METADATA = ("finalizers", "annotations", "resourceVersion", "generation")
+_OWN_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
 
 
 @implementer(IAdmission)

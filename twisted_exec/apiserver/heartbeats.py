@@ -22,9 +22,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import LEASES, Object
+from twisted_exec.api.kinds import LEASES, MACHINEPOOLS, Object
+from twisted_exec.api.ownership import Writer, updated
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
+from twisted_exec.apiserver.options import MANAGER
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
 SILENCE_SECONDS = 50.0
@@ -102,7 +104,8 @@ class PoolHeartbeats(Service):
 
     async def _mark(self, name: str) -> None:
         resource = self._dialect.pool
-        pool = copy.deepcopy(await self._storage.get(resource, "", name))
+        old = await self._storage.get(resource, "", name)
+        pool = copy.deepcopy(old)
         condition = ready_condition(pool)
         if condition.get("status") != "True":
             return  # it is told, or nobody ever promised anything
@@ -112,6 +115,9 @@ class PoolHeartbeats(Service):
             message=f"the pool's poollet has not been heard of for {SILENCE_SECONDS:g} s",
             lastTransitionTime=timestamp(self._now()),
         )
+        writer = Writer(MANAGER, "status", self._now())
+        if entries := updated(MACHINEPOOLS, old, pool, None, writer):
+            pool["metadata"]["managedFields"] = entries
         await self._storage.update(resource, pool)
         self._log.warn("pool {name}: nothing is heard of its poollet", name=name)
 

@@ -17,7 +17,7 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import NAMESPACES, Object
 from twisted_exec.api.status import Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
-from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.verbs import Target, Verbs
 from twisted_exec.auth.groups import MASTERS
@@ -172,4 +172,4 @@ async def ensure_namespaces(verbs: Verbs, storage: IStorage) -> None:
             await storage.get(NAMESPACES.resource, "", name)
         except NotFound:
             body = {"metadata": {"name": name}}
-            await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions())
+            await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))

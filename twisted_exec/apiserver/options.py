@@ -16,11 +16,15 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.selectors import FieldSelector, LabelSelector
 from twisted_exec.api.status import BadRequest, Expired, Invalid, NotAcceptable
 
+MANAGER = "exec-apiserver"
+"""Who manages what this server writes of its own accord."""
+
 _LIMIT_ITEMS = 2**31 - 1
 _LARGEST_VERSION = 2**64 - 1
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 # Clients come back at different times, so that they do not all list at once.
 _LEAST_WATCH_SECONDS, _MOST_WATCH_SECONDS = 1800.0, 3600.0
+_LIMIT_MANAGER_BYTES = 128
 
 
 class Query:
@@ -138,30 +142,84 @@ class WriteOptions:
 
     :param warnings: filled by the write; shown to the user.
     :param duplicates: paths of keys that the body has more than once.
+    :param manager: the program behind it, for ``managedFields``.
     """
 
     dry_run: bool = False
     field_validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
+    manager: str = ""
 
 
-def write_options(query: Query, kind: str, body: Mapping[str, Any] | None = None) -> WriteOptions:
+def write_options(
+    query: Query, kind: str, body: Mapping[str, Any] | None = None, *, agent: str = ""
+) -> WriteOptions:
     """
-    :param kind: of the options, such as ``CreateOptions``.
+    The options of a create, an update or a delete.
+
+    :param kind: of the options, such as ``CreateOptions``, by which a refusal calls them.
     :param body: of ``DeleteOptions``, whose ``dryRun`` counts as well.
+    :param agent: the ``User-Agent``, which names the manager unless ``fieldManager`` does.
     :raises Invalid: a value that nobody defined.
     """
-    dry_run = query.texts("dryRun") + list((body or {}).get("dryRun") or [])
-    validation = query.text("fieldValidation") or "Warn"
+    options, causes = _write_options(query, agent, body or {})
+    _refuse(kind, causes)
+    return options
+
+
+def patch_options(query: Query, *, agent: str = "", applying: bool = False) -> WriteOptions:
+    """
+    The options of a patch.
+
+    :param applying: it is a server-side apply, whose manager must be named and
+        which alone may be forced.
+    :raises Invalid: as :func:`write_options`.
+    """
     causes = []
+    if applying and not query.text("fieldManager"):
+        causes.append(fields.required("fieldManager", "is required for apply patch"))
+    if not applying and query.texts("force"):
+        causes.append(fields.forbidden("force", "may not be specified for non-apply patch"))
+    options, more = _write_options(query, agent, {})
+    _refuse("PatchOptions", causes + more)
+    return options
+
+
+def _write_options(
+    query: Query, agent: str, body: Mapping[str, Any]
+) -> tuple[WriteOptions, list[Cause]]:
+    dry_run = query.texts("dryRun") + list(body.get("dryRun") or [])
+    manager, validation = query.text("fieldManager"), query.text("fieldValidation")
+    causes = _manager_causes(manager)
     if any(value != "All" for value in dry_run):
         causes.append(fields.not_supported("dryRun", dry_run, ["All"]))
-    if validation not in _VALIDATIONS:
+    if validation not in ("", *_VALIDATIONS):
         causes.append(fields.not_supported("fieldValidation", validation, ["", *_VALIDATIONS]))
+    manager = manager or _name_of(agent)
+    return WriteOptions(bool(dry_run), validation or "Warn", manager=manager), causes
+
+
+def _refuse(kind: str, causes: list[Cause]) -> None:
     if causes:
         raise Invalid(kind, "", causes, "meta.k8s.io")
-    return WriteOptions(bool(dry_run), validation)
+
+
+def _manager_causes(manager: str) -> list[Cause]:
+    causes = []
+    if len(manager.encode()) > _LIMIT_MANAGER_BYTES:
+        causes.append(fields.too_long("fieldManager", _LIMIT_MANAGER_BYTES))
+    for place, mark in enumerate(manager):
+        if not mark.isprintable():
+            told = f"invalid character U+{ord(mark):04X} (at position {place})"
+            return [*causes, fields.invalid("fieldManager", manager, told)]
+    return causes
+
+
+def _name_of(agent: str) -> str:
+    """A program's name: what is printable before the first slash, up to 128 bytes."""
+    name = "".join(mark for mark in agent.partition("/")[0] if mark.isprintable())
+    return name.encode()[:_LIMIT_MANAGER_BYTES].decode(errors="ignore")
 
 
 @dataclass(frozen=True)

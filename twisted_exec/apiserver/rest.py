@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from twisted_exec.api import body, fields, patch
 from twisted_exec.api.fields import Cause
@@ -28,6 +28,7 @@ from twisted_exec.apiserver.options import (
     accepted,
     announces,
     list_options,
+    patch_options,
     selectors_of,
     watch_options,
     write_options,
@@ -144,7 +145,8 @@ class REST:
     async def _create(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "create", target)
         query = Query(request.args)
-        options, form = write_options(query, "CreateOptions"), _form(request, query)
+        options = write_options(query, "CreateOptions", agent=_agent(request))
+        form = _form(request, query)
         body = _body(request, target.kind, options)
         with self._limits.short():
             obj = await self._verbs.create(request.requester, target, body, options)
@@ -154,7 +156,8 @@ class REST:
         await self._gate.authorize_target(request.requester, "update", target)
         await self._check_visible(request, target)
         query = Query(request.args)
-        options, form = write_options(query, "UpdateOptions"), _form(request, query)
+        options = write_options(query, "UpdateOptions", agent=_agent(request))
+        form = _form(request, query)
         body = _body(request, target.kind, options)
         with self._limits.short():
             obj = await self._verbs.update(request.requester, target, body, options)
@@ -163,32 +166,43 @@ class REST:
     async def _patch(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "patch", target)
         await self._check_visible(request, target)
-        query = Query(request.args)
-        options, form = write_options(query, "PatchOptions"), _form(request, query)
-        make, may_create = _patched(request)
-        if may_create:
-            may_create = await self._is_create(request, query, target)
+        query, media_type = Query(request.args), _patch_type(request)
+        applying = media_type == patch.APPLY
+        options = patch_options(query, agent=_agent(request), applying=applying)
+        form = _form(request, query)
         with self._limits.short():
-            obj, created = await self._verbs.patch(
-                request.requester, target, make, options, may_create=may_create
-            )
+            if applying:
+                obj, created = await self._apply(request, target, query, options)
+            else:
+                make = patch.reader(media_type, request.content.read(), options.duplicates)
+                obj = await self._verbs.patch(request.requester, target, make, options)
+                created = False
         self._respond(request, 201 if created else 200, target.kind, obj, form, options)
 
-    async def _is_create(self, request: APIRequest, query: Query, target: Target) -> bool:
+    async def _apply(
+        self, request: APIRequest, target: Target, query: Query, options: WriteOptions
+    ) -> tuple[Object, bool]:
         """
         Server-side apply makes what is missing: that is a create as well.
 
         What is there now is not made anew should it go meanwhile: nobody asked
         whether the user may.
         """
-        if not query.text("fieldManager"):
-            raise BadRequest("fieldManager: Required value: is required for apply patch")
+        config = patch.configuration(request.content.read(), options.duplicates)
         try:
             await self._verbs.get(target)
+            may_create = False
         except NotFound:
             await self._gate.authorize_target(request.requester, "create", target)
-            return True
-        return False
+            may_create = True
+        return await self._verbs.apply(
+            request.requester,
+            target,
+            config,
+            options,
+            force=query.flag("force"),
+            may_create=may_create,
+        )
 
     async def _delete(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "delete", target)
@@ -280,30 +294,19 @@ def _summary(raw: bytes) -> str:
     return one_line(told) + (" ..." if len(raw) > _SHOWN_BYTES else "") if raw else "<empty>"
 
 
-def _patched(request: Request) -> tuple[Callable[[Object], Object], bool]:
-    """What applies the request's patch, and whether it may create."""
-    kind = content_type(request).partition(";")[0].strip().lower()
-    if kind not in (patch.MERGE, patch.JSON, patch.STRATEGIC, patch.APPLY):
+def _patch_type(request: Request) -> str:
+    media_type = content_type(request).partition(";")[0].strip().lower()
+    if media_type not in patch.TYPES:
         raise UnsupportedMediaType(
-            f"the body of the request was in an unknown format - accepted media types include: "
-            f"{patch.JSON}, {patch.MERGE}, {patch.STRATEGIC}, {patch.APPLY}"
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(patch.TYPES)}"
         )
-    wanted = body.decode_any(kind, request.content.read())
-    if kind == patch.JSON:
-        return lambda old: _whole(patch.json_patch(old, wanted)), False
-    if not isinstance(wanted, dict):
-        raise BadRequest("the body of the request is not an object")
-    if kind == patch.STRATEGIC:
-        return lambda old: _whole(patch.strategic(old, wanted)), False
-    # Ownership of fields is not tracked: an apply merges, and removes nothing
-    # that an earlier apply brought.
-    return lambda old: _whole(patch.merge(old, wanted)), kind == patch.APPLY
+    return media_type
 
 
-def _whole(obj: Any) -> Object:
-    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
-        raise BadRequest("the patch leaves no object")
-    return obj
+def _agent(request: Request) -> str:
+    """The program that asks, as it calls itself."""
+    return request.requestHeaders.getRawHeaders(b"user-agent", [b""])[0].decode("utf-8", "replace")
 
 
 def _delete_options(request: Request) -> Object:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from twisted_exec.api import fields, strategy, times
+from twisted_exec.api import fields, ownership, strategy, times
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -43,6 +43,18 @@ _ATTEMPTS = 5
 
 Make = Callable[[Object], Object]
 """From the stored object to the whole new one, before the rules are applied."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """
+    A whole object as its writer wants it, before the rules.
+
+    :param managed: who manages what in it, when that has been decided with it.
+    """
+
+    body: Object
+    managed: ownership.Managed | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +145,15 @@ class Verbs:
         :raises Invalid: it breaks a rule.
         :raises NotFound: its namespace does not exist.
         """
+        self._check_unknown(target.kind, body, options)
+        return await self._create(user, target, Draft(body), options)
+
+    async def _create(
+        self, user: User, target: Target, draft: Draft, options: WriteOptions
+    ) -> Object:
         kind = target.kind
-        self._check_unknown(kind, body, options)
-        obj = strategy.for_create(kind, body, namespace=target.namespace, now=self._now())
+        obj = strategy.for_create(kind, draft.body, namespace=target.namespace, now=self._now())
+        self._note_managers(target, None, obj, draft, options)
         await self._check_namespace(target.namespace)
         await self._admit(Change(user, CREATE, kind, obj, None))
         check_size(obj)
@@ -164,37 +182,58 @@ class Verbs:
                 target.kind.resource.kind, target.name, [missing], target.kind.resource.group
             )
         self._check_unknown(target.kind, body, options)
-        return await self._rewrite(user, target, lambda old: body, options)
+        return await self._rewrite(user, target, lambda old: Draft(body), options)
 
-    async def patch(
-        self,
-        user: User,
-        target: Target,
-        make: Make,
-        options: WriteOptions,
-        *,
-        may_create: bool = False,
-    ) -> tuple[Object, bool]:
+    async def patch(self, user: User, target: Target, make: Make, options: WriteOptions) -> Object:
         """
         Change what is there.
 
         :param make: applies the patch; gets an object that it must not change.
-        :param may_create: server-side apply makes what is missing.
-        :return: the object as stored, and whether it was made.
         """
 
-        def patched(old: Object) -> Object:
+        def patched(old: Object) -> Draft:
             new = make(old)
-            self._check_unknown(target.kind, new, options)
-            return new
+            strategy.check_identity(target.kind, new, old)
+            self._check_patched(target.kind, new, options)
+            return Draft(new)
+
+        return await self._rewrite(user, target, patched, options)
+
+    async def apply(
+        self,
+        user: User,
+        target: Target,
+        config: Object,
+        options: WriteOptions,
+        *,
+        force: bool,
+        may_create: bool,
+    ) -> tuple[Object, bool]:
+        """
+        Server-side apply: what ``options.manager`` wants of an object, no more and no less.
+
+        :param force: take what other managers have.
+        :param may_create: make what is missing.
+        :return: the object as stored, and whether it was made.
+        :raises Conflict: others manage some of it, and want it otherwise.
+        """
+
+        def applied(old: Object | None) -> Draft:
+            writer = self._writer(target, options)
+            result = ownership.applied(target.kind, old, config, writer, force=force)
+            if old is not None:
+                strategy.check_identity(target.kind, result.body, old)
+            self._check_applied(options)
+            return Draft(result.body, result.managed)
 
         try:
-            return await self._rewrite(user, target, patched, options), False
+            return await self._rewrite(user, target, applied, options), False
         except NotFound:
             if not may_create or target.subresource:
                 raise
-        body = make({"metadata": {"name": target.name}})
-        return await self.create(user, target, body, options), True
+        draft = applied(None)
+        body = strategy.first_applied(target.kind, draft.body, target.name)
+        return await self._create(user, target, Draft(body, draft.managed), options), True
 
     async def delete(
         self, user: User, target: Target, options: WriteOptions, preconditions: Object
@@ -237,11 +276,17 @@ class Verbs:
         return page
 
     async def _rewrite(
-        self, user: User, target: Target, make: Make, options: WriteOptions
+        self,
+        user: User,
+        target: Target,
+        make: Callable[[Object], Draft],
+        options: WriteOptions,
     ) -> Object:
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
-            new = strategy.for_update(target.kind, make(old), old, subresource=target.subresource)
+            draft = make(old)
+            new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
+            self._note_managers(target, old, new, draft, options)
             await self._admit(Change(user, UPDATE, target.kind, new, old, target.subresource))
             check_size(new)
             if new == old or options.dry_run:
@@ -253,6 +298,26 @@ class Verbs:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the loop returns or raises")
+
+    def _note_managers(
+        self, target: Target, old: Object | None, new: Object, draft: Draft, options: WriteOptions
+    ) -> None:
+        """Tell in the new object who manages what."""
+        kind, metadata = target.kind, new["metadata"]
+        if draft.managed is not None:
+            entries = ownership.encode(draft.managed, kind.resource.api_version)
+        else:
+            told = draft.body.get("metadata", {}).get("managedFields")
+            writer = self._writer(target, options)
+            entries = ownership.updated(kind, old, new, told, writer)
+        metadata.pop("managedFields", None)
+        if entries:
+            metadata["managedFields"] = entries
+        if old is not None and ownership.only_times_differ(new, old):
+            metadata["managedFields"] = old["metadata"]["managedFields"]
+
+    def _writer(self, target: Target, options: WriteOptions) -> ownership.Writer:
+        return ownership.Writer(options.manager, target.subresource, self._now())
 
     async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
         if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
@@ -303,17 +368,34 @@ class Verbs:
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
 
     def _check_unknown(self, kind: Kind, body: Object, options: WriteOptions) -> None:
-        if options.field_validation == "Ignore":
-            return
-        told = [f'duplicate field "{path}"' for path in options.duplicates]
-        told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
+        told = self._noted(kind, body, options)
         if told and options.field_validation == "Strict":
             resource = kind.resource
             raise BadRequest(
                 f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: strict decoding error: {', '.join(told)}"
+                f"{resource.kind}: strict decoding error: {told}"
             )
+
+    def _check_patched(self, kind: Kind, body: Object, options: WriteOptions) -> None:
+        told = self._noted(kind, body, options)
+        if told and options.field_validation == "Strict":
+            raise strategy.refused_patch(body, f"strict decoding error: {told}")
+
+    def _check_applied(self, options: WriteOptions) -> None:
+        # What the schema does not know is no configuration at all, and was refused before.
+        told = self._noted(None, {}, options)
+        if told and options.field_validation == "Strict":
+            raise BadRequest(f"error strict decoding YAML: {told}")
+
+    def _noted(self, kind: Kind | None, body: Object, options: WriteOptions) -> str:
+        """What is said twice or unknown: told as warnings, and to be refused if so wanted."""
+        if options.field_validation == "Ignore":
+            return ""
+        told = [f'duplicate field "{path}"' for path in options.duplicates]
+        if kind is not None:
+            told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
         options.warnings[:] = told
+        return ", ".join(told)
 
 
 def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:

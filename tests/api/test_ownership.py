@@ -1,0 +1,333 @@
+"""
+Tests for :mod:`twisted_exec.api.ownership`.
+
+What becomes of ``managedFields`` write by write is compared with a real
+kube-apiserver in ``tests/apiserver/test_apply.py``; here is what must hold for
+any writes, and what a real server cannot be asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import fieldset, ownership, strategy, structured
+from twisted_exec.api.kinds import LEASES, MACHINEPOOLS, Object
+from twisted_exec.api.ownership import FieldConflicts, Writer
+from twisted_exec.api.status import BadRequest
+
+KIND = MACHINEPOOLS
+VERSION = KIND.resource.api_version
+NOW = 1_700_000_000
+
+WORDS = st.sampled_from("abc")
+LABELS = st.dictionaries(WORDS, WORDS, max_size=3)
+TAINTS = st.lists(st.fixed_dictionaries({"key": WORDS}), max_size=2)
+MANAGERS = st.sampled_from(["one", "two", "three"])
+WRITES = st.lists(
+    st.tuples(st.sampled_from(["update", "apply", "force"]), MANAGERS, LABELS, TAINTS), max_size=8
+)
+
+
+def writer(manager: str, subresource: str = "", after: int = 0) -> Writer:
+    return Writer(manager, subresource, NOW + after)
+
+
+def pool(labels: Any = None, taints: Any = None, **metadata: Any) -> Object:
+    body: Object = {"apiVersion": VERSION, "kind": KIND.resource.kind, "metadata": {"name": "p"}}
+    body["metadata"] |= metadata
+    if labels is not None:
+        body["metadata"]["labels"] = labels
+    if taints is not None:
+        body["spec"] = {"taints": taints}
+    return body
+
+
+def with_entries(obj: Object, entries: list[Object]) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata | ({"managedFields": entries} if entries else {})}
+
+
+def created(body: Object, manager: str = "maker") -> Object:
+    return with_entries(body, ownership.updated(KIND, None, body, None, writer(manager)))
+
+
+def updated(old: Object, new: Object, manager: str, after: int = 0, told: Any = None) -> Object:
+    entries = ownership.updated(KIND, old, new, told, writer(manager, after=after))
+    return with_entries(new, entries)
+
+
+def applied(old: Object | None, config: Object, manager: str, force: bool = False) -> Object:
+    result = ownership.applied(KIND, old, config, writer(manager, after=1), force=force)
+    return with_entries(
+        strategy.shaped(KIND, result.body), ownership.encode(result.managed, VERSION)
+    )
+
+
+def owned(obj: Object) -> dict[str, set[str]]:
+    return {
+        entry["manager"]: {fieldset.shown(path) for path in fieldset.paths(entry["fieldsV1"])}
+        for entry in obj["metadata"].get("managedFields", [])
+    }
+
+
+class AnyWritesTests(SynchronousTestCase):
+    """What holds whoever writes what."""
+
+    def play(self, writes: list[Any]) -> Object:
+        obj = created(pool(labels={"a": "a"}))
+        for number, (verb, manager, labels, taints) in enumerate(writes):
+            before = copy.deepcopy(obj)
+            if verb == "update":
+                new = with_entries(pool(labels, taints), [])
+                after = updated(obj, new, manager, number)
+            else:
+                try:
+                    after = applied(obj, pool(labels, taints), manager, verb == "force")
+                except FieldConflicts:
+                    after = obj
+            self.assertEqual(obj, before, "arguments stay as they are")
+            obj = after
+        return obj
+
+    @given(WRITES)
+    def test_entries(self, writes: list[Any]) -> None:
+        """Entries are readable, sorted, not empty, and name nothing of the server's."""
+        entries = self.play(writes)["metadata"].get("managedFields", [])
+        self.assertEqual(ownership.encode(ownership.decode(entries, VERSION), VERSION), entries)
+        for entry in entries:
+            self.assertTrue(entry["fieldsV1"])
+            shown = {fieldset.shown(path) for path in fieldset.paths(entry["fieldsV1"])}
+            self.assertEqual(shown & {".metadata", ".metadata.name", ".kind", ".apiVersion"}, set())
+
+    @given(WRITES, LABELS, TAINTS)
+    def test_forced(self, writes: list[Any], labels: Any, taints: Any) -> None:
+        """After a forced apply everything is as it was applied, and the applier has it."""
+        config = pool(labels, taints)
+        after = applied(self.play(writes), config, "one", force=True)
+        schema = strategy.full_schema(KIND)
+        wanted = structured.field_set(schema, config)
+        found = structured.compare(schema, strategy.shaped(KIND, config), after)
+        self.assertEqual(fieldset.intersection(found.modified, wanted), {})
+        [own] = [
+            entry["fieldsV1"]
+            for entry in after["metadata"]["managedFields"]
+            if (entry["manager"], entry["operation"]) == ("one", "Apply")
+        ] or [{}]
+        rest = fieldset.difference(wanted, own)
+        self.assertLessEqual(
+            {fieldset.shown(path) for path in fieldset.paths(rest)},
+            {".apiVersion", ".kind", ".metadata.name"},
+        )
+
+    @given(WRITES, LABELS, TAINTS)
+    def test_again(self, writes: list[Any], labels: Any, taints: Any) -> None:
+        """The same apply again changes nothing but, at most, the time of its entry."""
+        # Labels of nothing are not stored, so they would come anew each time, as in Kubernetes.
+        config = pool(labels or None, taints)
+        once = applied(self.play(writes), config, "one", force=True)
+        again = applied(once, config, "one")
+        self.assertTrue(again == once or ownership.only_times_differ(again, once))
+
+    @given(WRITES, LABELS)
+    def test_nothing_left_behind(self, writes: list[Any], labels: Any) -> None:
+        """Labels that a manager alone applied are gone once it applies none."""
+        fresh = {f"only-{key}": value for key, value in labels.items()}
+        with_labels = applied(self.play(writes), pool(fresh), "alone", force=True)
+        after = applied(with_labels, pool(), "alone")
+        left = after["metadata"].get("labels", {})
+        self.assertEqual([key for key in left if key.startswith("only-")], [])
+
+
+class UpdateTests(SynchronousTestCase):
+    """Tests for :func:`ownership.updated`."""
+
+    def test_untouched_entries_are_shared(self) -> None:
+        """Entries that a write leaves alone are not copied: a heartbeat costs one small entry."""
+        old = created(pool(labels={str(n): "x" for n in range(50)}))
+        new = {**old, "status": {"state": "Ready"}}
+        entries = ownership.updated(KIND, old, new, None, writer("poollet", "status"))
+        self.assertEqual([entry["manager"] for entry in entries], ["maker", "poollet"])
+        before = old["metadata"]["managedFields"][0]["fieldsV1"]
+        self.assertIs(entries[0]["fieldsV1"]["f:metadata"], before["f:metadata"])
+
+    def test_nobody(self) -> None:
+        """A writer without a name is unknown."""
+        self.assertEqual(list(owned(created(pool(labels={"a": "1"}), ""))), ["unknown"])
+
+    def test_untracked(self) -> None:
+        """An object without entries stays without them until someone applies to it."""
+        old = pool(labels={"a": "1"}, uid="u")
+        self.assertNotIn("managedFields", updated(old, pool({"a": "2"}), "one")["metadata"])
+        after = applied(old, pool(labels={"b": "1"}), "one")
+        self.assertEqual(
+            owned(after),
+            {
+                "one": {".metadata.labels.b"},
+                "before-first-apply": {".metadata.labels", ".metadata.labels.a"},
+            },
+        )
+
+    def test_other_versions(self) -> None:
+        """Entries of versions that are not served are forgotten with the next write."""
+        old = created(pool(labels={"a": "1"}))
+        foreign = copy.deepcopy(old["metadata"]["managedFields"][0]) | {"apiVersion": "v9"}
+        told = [*old["metadata"]["managedFields"], {**foreign, "manager": "foreign"}]
+        after = updated(old, pool(labels={"a": "1"}), "one", told=told)
+        self.assertEqual(list(owned(after)), ["maker"])
+
+    def test_server_fields(self) -> None:
+        """Kinds without a status have all their fields managed."""
+        lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
+        [entry] = ownership.updated(LEASES, None, lease, None, writer("one"))
+        self.assertEqual(entry["fieldsV1"], {"f:spec": {".": {}, "f:holderIdentity": {}}})
+
+
+class DecodeTests(SynchronousTestCase):
+    """Tests for :func:`ownership.decode`."""
+
+    ENTRY: Object = {
+        "manager": "m",
+        "operation": "Update",
+        "apiVersion": VERSION,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {}},
+    }
+
+    def test_garbage(self) -> None:
+        """What its type does not allow is a ValueError."""
+        for raw in [
+            None,
+            "x",
+            {},
+            [None],
+            ["x"],
+            [{}],
+            [self.ENTRY | {"operation": "Wish"}],
+            [self.ENTRY | {"operation": 1}],
+            [self.ENTRY | {"apiVersion": ""}],
+            [self.ENTRY | {"fieldsType": "FieldsV2"}],
+            [self.ENTRY | {"fieldsV1": []}],
+            [self.ENTRY | {"fieldsV1": {"x": {}}}],
+            [self.ENTRY | {"manager": ["m"]}],
+            [self.ENTRY | {"manager": "m" * 129}],
+            [self.ENTRY | {"subresource": 1}],
+            [self.ENTRY | {"time": "yesterday"}],
+        ]:
+            with self.assertRaises(ValueError, msg=str(raw)):
+                ownership.decode(raw, VERSION)
+
+    def test_read(self) -> None:
+        """Applies are told apart whatever their version; updates by it."""
+        raw = [self.ENTRY, self.ENTRY | {"operation": "Apply", "subresource": "status"}]
+        first, second = ownership.decode(raw, VERSION)
+        self.assertEqual((first.api_version, second.api_version), (VERSION, ""))
+        self.assertEqual((first.subresource, second.subresource), ("", "status"))
+
+
+class ConflictTests(SynchronousTestCase):
+    """What a conflict says."""
+
+    def conflict(self, old: Object, config: Object, manager: str) -> FieldConflicts:
+        with self.assertRaises(FieldConflicts) as caught:
+            applied(old, config, manager)
+        return caught.exception
+
+    def test_one(self) -> None:
+        """One field on one line."""
+        error = self.conflict(created(pool({"a": "1"})), pool({"a": "2"}), "two")
+        told = f'conflict with "maker" using {VERSION}: .metadata.labels.a'
+        self.assertEqual(error.message, f"Apply failed with 1 conflict: {told}")
+        self.assertEqual((error.code, error.reason), (409, "Conflict"))
+
+    def test_several(self) -> None:
+        """Several by manager; an applier's version says nothing, so it is not told."""
+        old = applied(created(pool({"a": "1"})), pool({"b": "1", "c": "1"}), "applier")
+        error = self.conflict(old, pool({"a": "2", "b": "2", "c": "2"}), "two")
+        self.assertEqual(
+            error.message.splitlines(),
+            [
+                'Apply failed with 3 conflicts: conflicts with "applier":',
+                "- .metadata.labels.b",
+                "- .metadata.labels.c",
+                f'conflicts with "maker" using {VERSION}:',
+                "- .metadata.labels.a",
+            ],
+        )
+        self.assertEqual(
+            error.details["causes"][0],
+            {
+                "reason": "FieldManagerConflict",
+                "message": 'conflict with "applier"',
+                "field": ".metadata.labels.b",
+            },
+        )
+
+
+class LastAppliedTests(SynchronousTestCase):
+    """kubectl's note of what it applied client-side."""
+
+    def stored(self, note: Any) -> Object:
+        text = note if isinstance(note, str) else json.dumps(note)
+        return created(
+            pool({"a": "1"}, annotations={ownership.LAST_APPLIED: text}),
+            "kubectl-client-side-apply",
+        )
+
+    def test_taken_over(self) -> None:
+        """kubectl may change what the note says and is still so, and the note follows."""
+        old = self.stored(pool({"a": "1"}))
+        after = applied(old, pool({"a": "2"}), "kubectl")
+        note = json.loads(after["metadata"]["annotations"][ownership.LAST_APPLIED])
+        self.assertEqual(note, pool({"a": "2"}))
+
+    def test_worthless_notes(self) -> None:
+        """A note that cannot be read, or means something else, allows nothing."""
+        for note in [
+            "",
+            "{",
+            "7",
+            "[]",
+            "[" * 100_000,
+            {"kind": "x"},
+            pool({"a": "1"}) | {"apiVersion": "v9"},
+            pool({"a": "0"}),
+            pool({"a": 1}),
+        ]:
+            with self.assertRaises(FieldConflicts):
+                applied(self.stored(note), pool({"a": "2"}), "kubectl")
+
+    def test_others(self) -> None:
+        """It is kubectl's note: no other manager is let through by it, or writes it."""
+        with self.assertRaises(FieldConflicts):
+            applied(self.stored(pool({"a": "1"})), pool({"a": "2"}), "other")
+        old = self.stored(pool({"a": "1"}))
+        self.assertEqual(
+            applied(old, pool({"b": "1"}), "other")["metadata"]["annotations"],
+            old["metadata"]["annotations"],
+        )
+
+
+class ConfigurationTests(SynchronousTestCase):
+    """Tests for :func:`ownership.check_configuration`."""
+
+    def test_refused(self) -> None:
+        """What is no configuration of the kind; at most 32 problems are told."""
+        many = pool() | {"spec": {f"x{n}": 1 for n in range(100)}}
+        for config, told in [
+            ({}, "invalid object type: /, Kind="),
+            (pool() | {"kind": "Pod"}, f"invalid object type: {VERSION}, Kind=Pod"),
+            (pool() | {"apiVersion": "v1"}, "invalid object type: /v1, Kind=MachinePool"),
+            (pool(managedFields=[]), "metadata.managedFields must be nil"),
+            (pool({"a": 1}), ".metadata.labels.a: expected string, got 1"),
+            (many, "errors:\n  .spec.x0: field not declared in schema\n"),
+        ]:
+            with self.assertRaises(BadRequest) as caught:
+                ownership.check_configuration(KIND, config)
+            self.assertIn(told, caught.exception.message)
+            self.assertLessEqual(len(caught.exception.message.splitlines()), 33)
