@@ -40,6 +40,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.wire.upgrade import switching_protocols
 
 reactor: Any = _reactor
 POOL = "pool-a"
@@ -88,6 +89,7 @@ class Poollet(Dispatcher):
     :ivar headers: of each request, by lower-case name.
     :ivar logs: requests for logs, which go on as the test says.
     :ivar answer: what it answers instead of an upgrade, if anything.
+    :ivar protocol: the subprotocol that it answers with.
     """
 
     def __init__(self) -> None:
@@ -97,6 +99,10 @@ class Poollet(Dispatcher):
         self.logs: list[Request] = []
         self.answer: tuple[int, Object] | None = None
         self.silent = False
+        self.protocol = ""
+
+    def _chosen(self) -> list[tuple[bytes, bytes]]:
+        return [(b"Sec-WebSocket-Protocol", self.protocol.encode())] if self.protocol else []
 
     async def dispatch(self, request: Request) -> None:
         headers = {
@@ -123,8 +129,7 @@ class Poollet(Dispatcher):
             take_over(
                 request,
                 line,
-                b"HTTP/1.1 101 Switching Protocols\r\n"
-                b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+                switching_protocols(b"websocket", self._chosen()),
             )
 
 

@@ -4,6 +4,8 @@ Tests for consoles through the API server: :mod:`twisted_exec.apiserver.connect`
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 from twisted.internet.task import deferLater
@@ -34,6 +36,9 @@ class ConsoleTests(ChainTestCase):
     """A console through the API server."""
 
     async def setUp(self) -> None:
+        self.token_file = self.mktemp()
+        with open(self.token_file, "w") as file:
+            file.write("joes-token,joe,u-2\n")
         await super().setUp()
         self.pool, self.port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
@@ -124,6 +129,51 @@ class ConsoleTests(ChainTestCase):
         await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://127.0.0.1")])
         self.assertNotIn("origin", self.pool.requests[0][2])
         self.assertEqual([code for _, code in self.ends()], [403, 403])
+
+    def settings(self, **more: Any) -> Any:
+        return super().settings(allowed_origins=[b"https://dash.example"], **more)
+
+    async def test_allowed_site(self) -> None:
+        """A site that is named may."""
+        await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://dash.example")])
+
+    async def test_browser(self) -> None:
+        """
+        A page's token comes as a subprotocol; it goes no farther, and nobody is told of it.
+        """
+        await self.admin.create(BINDINGS, binding("joe", "edit"), "default")
+        encoded = base64.urlsafe_b64encode(b"joes-token").rstrip(b"=")
+        offered = b"base64url.bearer.authorization.k8s.io." + encoded + b", v5.channel.k8s.io"
+        browser = [
+            *WEBSOCKET,
+            (b"Sec-WebSocket-Protocol", offered),
+            (b"Origin", b"https://page.example"),
+        ]
+        self.pool.protocol = "v5.channel.k8s.io"
+        await self.open(user="", method=b"GET", headers=browser)
+        _, _, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["joe"])
+        self.assertEqual(headers["sec-websocket-protocol"], ["v5.channel.k8s.io"])
+        self.assertNotIn("authorization", headers)
+        await self.recheck()
+        self.assertEqual([each["user"] for each in self.audit], ["joe"])
+        told = json.dumps([self.audit, self.pool.requests])
+        self.assertNotIn(encoded.decode(), told)
+        self.assertNotIn("joes-token", told)
+
+    async def test_token_beside_a_certificate(self) -> None:
+        """Where the browser shows a certificate, a page cannot get around with a token."""
+        offered = b"base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"
+        page = [(b"Sec-WebSocket-Protocol", offered), (b"Origin", b"https://page.example")]
+        told = await self.refused(403, user="admin", method=b"GET", headers=[*WEBSOCKET, *page])
+        self.assertIn("another site", told)
+
+    async def test_wrong_token_of_a_browser(self) -> None:
+        """A wrong one, or one in the wrong form, is 401."""
+        bearer = b"base64url.bearer.authorization.k8s.io."
+        for offered in (bearer + b"eA, v5.x", bearer + b"eA", bearer + b"eA==, v5.x"):
+            headers = [*WEBSOCKET, (b"Sec-WebSocket-Protocol", offered)]
+            await self.refused(401, user="", method=b"GET", headers=headers)
 
     async def test_missing(self) -> None:
         """A machine or a pool that is not there, a machine without a pool."""

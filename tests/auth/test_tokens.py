@@ -17,6 +17,7 @@ from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.shown import Shown
 from twisted_exec.auth.tokens import (
     LONGEST_TOKEN_BYTES,
     BearerAuthenticator,
@@ -26,6 +27,9 @@ from twisted_exec.auth.tokens import (
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.upgrade import BEARER_SUBPROTOCOL
+
+BEARER = BEARER_SUBPROTOCOL.decode()
 
 FILE = b'token-1,jane,u-1,"dev,ops"\n\ntoken-2,joe,u-2\n'
 
@@ -151,6 +155,52 @@ class BearerTests(CredentialsCase):
         self.failureResultOf(
             self.ask(Source(ServiceUnavailable("down")), Source(User("jane"))), ServiceUnavailable
         )
+
+
+class SubprotocolTests(CredentialsCase):
+    """A token where browsers can put it: among the subprotocols of a WebSocket."""
+
+    def ask(self, offered: str, **more: list[str]) -> Deferred[User | None]:
+        headers = {
+            "Connection": ["Upgrade"],
+            "Upgrade": ["websocket"],
+            "Sec-WebSocket-Protocol": [offered],
+        }
+        self.shown = Shown(request := self.request({**headers, **more}))
+        source = TokenFileAuthenticator(self.write("tokens.csv", FILE), self.clock)
+        self.again = source.authenticate(self.shown)  # type: ignore[arg-type]
+        return source.authenticate(request)
+
+    def test_known(self) -> None:
+        """It is as good as another, also when it is asked about again."""
+        user = self.successResultOf(self.ask(f"{BEARER}dG9rZW4tMQ, v5.channel.k8s.io"))
+        assert user is not None
+        self.assertEqual(user.name, "jane")
+        self.assertEqual(self.successResultOf(self.again), user)
+        headers = dict(self.shown.requestHeaders.getAllRawHeaders())
+        self.assertEqual(headers, {b"Authorization": [b"Bearer token-1"]})
+
+    def test_unknown(self) -> None:
+        """One that nobody knows, or in the wrong form, is an error, not nobody."""
+        for offered in (
+            f"{BEARER}eA, v5.channel.k8s.io",
+            f"{BEARER}dG9rZW4tMQ",
+            f"{BEARER}dG9rZW4tMQ==, v5.channel.k8s.io",
+            f"{BEARER}dG9rZW4tMQ, {BEARER}dG9rZW4tMQ, v5.channel.k8s.io",
+        ):
+            self.failureResultOf(self.ask(offered), Unauthorized)
+            self.again.addErrback(lambda failure: failure.trap(Unauthorized) and None)
+
+    def test_header_first(self) -> None:
+        """What stands where it belongs goes before."""
+        offered = f"{BEARER}eA, v5.channel.k8s.io"
+        user = self.successResultOf(self.ask(offered, Authorization=["Bearer token-1"]))
+        assert user is not None
+        self.assertEqual(user.name, "jane")
+
+    def test_empty(self) -> None:
+        """An empty one is none."""
+        self.assertIsNone(self.successResultOf(self.ask(f"{BEARER}, v5.channel.k8s.io")))
 
 
 class UnionTests(CredentialsCase):

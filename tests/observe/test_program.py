@@ -10,7 +10,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.program import ProgramOptions, refusal, seconds
+from twisted_exec.observe.program import BrowserOptions, ProgramOptions, refusal, seconds
 
 _FAILING = """
 from twisted.internet import reactor, task
@@ -158,6 +158,21 @@ class ProgramOptionsTests(SynchronousTestCase):
         usage = XOptions().getUsage(80)
         self.assertIn("[default: 7]", usage)
         self.assertNotRegex(usage, r"\[default:\s*\]")
+
+
+class BrowserOptionsTests(SynchronousTestCase):
+    """Tests for :class:`BrowserOptions`."""
+
+    def test_origins(self) -> None:
+        """Sites are named one by one, in any spelling."""
+        options = BrowserOptions()
+        options.parseOptions(["--allowed-origin", "https://A.example:443", "--allowed-origin=null"])
+        self.assertEqual(options["allowed-origin"], [b"https://a.example", b"null"])
+
+    def test_no_origin(self) -> None:
+        """What is no site is told in one line."""
+        with self.assertRaises(SystemExit):
+            BrowserOptions().parseOptions(["--allowed-origin", "*"])
 
 
 class FailProgramTests(SynchronousTestCase):

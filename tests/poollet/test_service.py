@@ -204,6 +204,13 @@ class RefusalTests(PoolletCase):
         told = await self.refused(403, headers=acting, user=b"", identity=JANE)
         self.assertIn("nobody can act as someone else here", told)
 
+    async def test_allowed_site(self) -> None:
+        """One that is named does."""
+        self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
+        await self.start(allowed_origins=[b"https://dash.example"])
+        dash = [(b"Origin", b"https://dash.example")]
+        await self.view(dash, user=b"", identity=JANE)
+
     async def test_forbidden_before_unknown(self) -> None:
         """Who may not learns nothing about what is there."""
         await self.start()

@@ -222,6 +222,20 @@ class ProbeTests(StreamCase):
                 self.assertEqual((status["kind"], status["code"]), ("Status", code))
         await self.open(token)
 
+    async def test_cross_site(self) -> None:
+        """A page of another site opens nothing, and uses nothing up; sites that are named may."""
+        dash = Listening(f"unix:{self.path}", allowed_origins=[b"https://dash.example"])
+        await self.serve(dash)
+        token = self.token()
+        error = await self.refusal(token, origin="https://evil.example")
+        self.assertEqual(error.code, 403)
+        bearer = "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"
+        request = UPGRADE.replace("v5.channel.k8s.io", bearer) + "Origin: https://evil.example\r\n"
+        code, _ = await self.ask(f"GET /exec/{token} HTTP/1.1\r\n{request}")
+        self.assertEqual(code, 403)
+        await self.open(token, origin="https://dash.example")
+        await self.open(self.token(), origin="http://localhost")
+
     async def test_unknown(self) -> None:
         """A mistyped token is a JSON Status that does not repeat it."""
         await self.serve()

@@ -126,6 +126,8 @@ class HandshakeTests(ServeTestCase):
         client = self.server.connect()
         client.send(request)
         (answer,) = client.responses()
+        version = answer.headers.get("sec-websocket-version")
+        self.assertEqual(version, "13" if b"Version: 8" in request else None)
         self.assertEqual(answer.json()["kind"], "Status")
         self.assertEqual(self.attachment.attachments, 0)
         return answer.code, answer.json()["message"]
@@ -144,7 +146,7 @@ class HandshakeTests(ServeTestCase):
                 400,
                 "the request does not ask for an upgrade to websocket",
             ),
-            ((b"GET", b"POST"), 400, "a WebSocket is opened with GET"),
+            ((b"GET", b"POST"), 405, "a WebSocket is opened with GET"),
             ((b"Version: 13", b"Version: 8"), 400, "Sec-WebSocket-Version must be 13"),
             ((KEY, b"c2hvcnQ="), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),
             ((KEY, b"!" * 24), 400, "Sec-WebSocket-Key must be 16 bytes in base64"),

@@ -13,6 +13,7 @@ from wsproto.utilities import generate_accept_token
 from twisted_exec.wire.channel import PROTOCOLS, V1_BASE64, V4, V5
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import (
+    BEARER_SUBPROTOCOL,
     accept_key,
     check_websocket,
     is_credential_header,
@@ -20,7 +21,9 @@ from twisted_exec.wire.upgrade import (
     negotiate,
     passed_back,
     passed_on,
+    read_origin,
     requested_upgrade,
+    subprotocol_token,
     switching_protocols,
     tokens,
     values,
@@ -73,6 +76,42 @@ class CrossSiteTests(SynchronousTestCase):
         self.assertFalse(is_cross_site([host]))
         for origin in (b"https://api.example:6443", b"HTTPS://API.example:6443"):
             self.assertFalse(is_cross_site([host, (b"origin", origin)]))
+            self.assertFalse(is_cross_site([host, (b"origin", origin)], secure=True))
+
+    def test_port_that_goes_without_saying(self) -> None:
+        """Whether or not it is told, on either side."""
+        for host, origin, same in (
+            (b"api.example", b"https://api.example:443", True),
+            (b"api.example:443", b"https://api.example", True),
+            (b"api.example:80", b"http://api.example", True),
+            (b"api.example:443", b"http://api.example:443", True),
+            (b"api.example:443", b"http://api.example", False),
+            (b"api.example:80", b"https://api.example", False),
+        ):
+            headers = [(b"Host", host), (b"Origin", origin)]
+            self.assertEqual(is_cross_site(headers), not same, headers)
+
+    def test_in_the_clear(self) -> None:
+        """A page in the clear may be anybody's; a server behind TLS has none."""
+        headers = [(b"Host", b"api.example"), (b"Origin", b"http://api.example")]
+        self.assertFalse(is_cross_site(headers))
+        self.assertTrue(is_cross_site(headers, secure=True))
+
+    def test_allowed(self) -> None:
+        """Sites that are named may, in any spelling, and no others."""
+        allowed = [read_origin(one) for one in ("https://Dash.example:443", "null")]
+        host = (b"Host", b"api.example:6443")
+        for origin, cross in (
+            (b"https://dash.example", False),
+            (b"https://dash.example:443", False),
+            (b"null", False),
+            (b"http://dash.example", True),
+            (b"https://dash.example:8443", True),
+            (b"https://dash.example.evil.example", True),
+            (b"", True),
+        ):
+            told = is_cross_site([host, (b"Origin", origin)], secure=True, allowed=allowed)
+            self.assertEqual(told, cross, origin)
 
     def test_foreign(self) -> None:
         """Another site, another port, a sandbox; or what cannot be compared."""
@@ -94,6 +133,81 @@ class CrossSiteTests(SynchronousTestCase):
         """Credentials that a browser does not add by itself are meant."""
         headers = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Bearer x")]
         self.assertFalse(is_cross_site(headers))
+
+    def test_token_of_a_page(self) -> None:
+        """
+        A token among the subprotocols may be anything while a certificate is believed; without
+        one it is what was meant.
+        """
+        token = (b"Sec-WebSocket-Protocol", BEARER_SUBPROTOCOL + b"eA, v5.channel.k8s.io")
+        origin = (b"Origin", b"https://page.example")
+        self.assertTrue(is_cross_site([origin, token]))
+        self.assertFalse(is_cross_site([origin, token], shows_certificate=False))
+        self.assertTrue(is_cross_site([origin], shows_certificate=False))
+
+
+class ReadOriginTests(SynchronousTestCase):
+    """Tests for :func:`read_origin`."""
+
+    def test_forms(self) -> None:
+        """Scheme, host and perhaps a port, as browsers write them."""
+        for told, origin in (
+            ("https://dash.example", b"https://dash.example"),
+            (" HTTPS://Dash.Example:443 ", b"https://dash.example"),
+            ("http://127.0.0.1:8001", b"http://127.0.0.1:8001"),
+            ("http://[::1]:80", b"http://[::1]"),
+            ("null", b"null"),
+        ):
+            self.assertEqual(read_origin(told), origin)
+
+    def test_none(self) -> None:
+        """Anything else would never match, or too much."""
+        for told in ("", "*", "dash.example", "https://", "https://a/b", "ftp://a", "https://a:x"):
+            with self.assertRaises(ValueError) as caught:
+                read_origin(told)
+            self.assertIn(repr(told), str(caught.exception))
+
+
+class SubprotocolTokenTests(SynchronousTestCase):
+    """Tests for :func:`subprotocol_token`."""
+
+    def token(self, *lines: bytes, upgrade: bytes = b"websocket") -> bytes | None:
+        headers = [(b"Connection", b"Upgrade"), (b"Upgrade", upgrade)]
+        return subprotocol_token([*headers, *((b"Sec-WebSocket-Protocol", one) for one in lines)])
+
+    def test_forms(self) -> None:
+        """It may stand anywhere, in one line or several."""
+        bearer = BEARER_SUBPROTOCOL + b"dG9rZW4tMT8_"
+        for lines in (
+            (bearer + b", v5.channel.k8s.io",),
+            (b"v5.channel.k8s.io,v4.channel.k8s.io," + bearer,),
+            (b"v5.channel.k8s.io", bearer),
+        ):
+            self.assertEqual(self.token(*lines), b"token-1??")
+        for encoded, token in ((b"", b""), (b"eA", b"x"), (b"eHg", b"xx"), (b"w6k", "é".encode())):
+            self.assertEqual(self.token(BEARER_SUBPROTOCOL + encoded, b"v5.x"), token)
+
+    def test_none(self) -> None:
+        """There is none, or it is no WebSocket."""
+        self.assertIsNone(self.token())
+        self.assertIsNone(self.token(b"v5.channel.k8s.io"))
+        self.assertIsNone(self.token(BEARER_SUBPROTOCOL + b"eA, v5.x", upgrade=b"SPDY/3.1"))
+
+    def test_wrong(self) -> None:
+        """Wrong forms are refused, and never repeated."""
+        form = "the bearer token among the subprotocols is not base64url of text"
+        bearer = BEARER_SUBPROTOCOL
+        for lines, told in (
+            ((bearer + b"eA",), "no other subprotocol beside the bearer token"),
+            ((bearer + b"eA", bearer + b"eQ"), "more than one bearer token among the subprotocols"),
+            ((bearer + b"eA==", b"v5.x"), form),
+            ((bearer + b"e", b"v5.x"), form),
+            ((bearer + b"e+/A", b"v5.x"), form),
+            ((bearer + b"_w", b"v5.x"), form),
+        ):
+            with self.assertRaises(RemoteProtocolError) as caught:
+                self.token(*lines)
+            self.assertEqual(str(caught.exception), told)
 
 
 class RequestedUpgradeTests(SynchronousTestCase):

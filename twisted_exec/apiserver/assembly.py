@@ -5,7 +5,7 @@ The parts of an API server, joined; nothing here listens or opens a file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -75,6 +75,7 @@ def assemble(
     limits: Limits | None = None,
     now: Callable[[], float] = time.time,
     pods_view: bool = False,
+    allowed_origins: Collection[bytes] = (),
 ) -> Parts:
     """
     Join the parts.
@@ -82,13 +83,14 @@ def assemble(
     :param tokens: for TokenReview.
     :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
     :param pods_view: show each machine as a Pod as well.
+    :param allowed_origins: sites besides this server's own whose pages may ask.
     """
     shown = (*kinds.ALL, kinds.PODS) if pods_view else kinds.ALL
     registry, fence = Registry(shown), Fence(IRONCORE, storage)
     rules = StoredRules(storage)
     rbac = RBACAuthorizer(rules)
     authorizer: IRulesAuthorizer = PodsAuthorizer(rbac) if pods_view else rbac
-    gate = Gate(authenticator, authorizer)
+    gate = Gate(authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     rules.changed = revocation.soon

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from twisted.logger import Logger
@@ -46,13 +46,23 @@ class APIRequest(Request):
 
 
 class Gate:
-    """Who is asking, and may they."""
+    """
+    Who is asking, and may they.
+
+    :param allowed_origins: sites besides this server's own whose pages may ask.
+    """
 
     _log = Logger()
 
-    def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
+    def __init__(
+        self,
+        authenticator: IAuthenticator,
+        authorizer: IAuthorizer,
+        allowed_origins: Collection[bytes] = (),
+    ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._allowed_origins = allowed_origins
 
     async def authenticate(self, request: Request) -> User:
         """
@@ -73,7 +83,7 @@ class Gate:
         user = await self._authenticator.authenticate(request)
         if user is None:
             raise Unauthorized()
-        refuse_other_sites(request)
+        refuse_other_sites(request, self._allowed_origins)
         return user
 
     async def acting(self, request: Request, sender: User) -> User:

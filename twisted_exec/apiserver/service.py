@@ -9,7 +9,7 @@ goes wrong in :meth:`APIServer.when_ready`, never as an exception out of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,6 +67,7 @@ class Settings:
     :param pools_named: whether a poollet's certificate must name its pool.
     :param drain_seconds: how long sessions may go on when the server stops.
     :param pods_view: show each machine as a Pod as well.
+    :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
     listen: str
@@ -82,6 +83,7 @@ class Settings:
     pools_named: bool = True
     drain_seconds: float = 5.0
     pods_view: bool = True
+    allowed_origins: Collection[bytes] = ()
 
 
 class _Credentials:
@@ -155,6 +157,7 @@ class APIServer(Service):
             metrics or new_registry(),
             reactor,
             pods_view=settings.pods_view,
+            allowed_origins=settings.allowed_origins,
         )
         self._site = Site(self._parts.dispatcher, reactor)
         self._site.requestFactory = APIRequest

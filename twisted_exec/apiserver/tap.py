@@ -16,7 +16,7 @@ from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -73,7 +73,7 @@ def wants_pods_view(options: Mapping[str, Any]) -> bool:
     return not options["no-pods-view"]
 
 
-class Options(ProgramOptions):
+class Options(BrowserOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
@@ -168,4 +168,5 @@ def settings(options: Options) -> Settings:
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
         pods_view=wants_pods_view(options),
+        allowed_origins=options["allowed-origin"],
     )

@@ -8,7 +8,9 @@ from typing import Any
 
 from twisted.web.http import Request
 
+from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.impersonation import impersonation_headers
+from twisted_exec.auth.tokens import bearer_token
 
 
 class Shown:
@@ -23,7 +25,7 @@ class Shown:
     """
 
     def __init__(self, request: Request) -> None:
-        tokens = request.requestHeaders.getRawHeaders(b"authorization", [])
+        tokens = request.requestHeaders.getRawHeaders(b"authorization", []) or _meant(request)
         self.requestHeaders = impersonation_headers(request.requestHeaders)
         self.acts = any(True for _ in self.requestHeaders.getAllRawHeaders())
         self.requestHeaders.setRawHeaders(b"authorization", tokens)
@@ -49,3 +51,12 @@ class Shown:
     def getHandle(self) -> Any:
         """As of the connection's transport."""
         return self._handle
+
+
+def _meant(request: Request) -> list[bytes]:
+    """The token that a browser could not send as it should, as it should be sent."""
+    try:
+        token = bearer_token(request)  # type: ignore[arg-type]
+    except Unauthorized:
+        return []  # they are known by something else
+    return [b"Bearer " + token] if token else []

@@ -22,6 +22,8 @@ from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.upgrade import subprotocol_token
 
 LONGEST_TOKEN_BYTES = 32 << 10
 
@@ -41,7 +43,9 @@ def bearer_token(request: IRequest) -> bytes | None:
     """
     The request's bearer token, or ``None`` when it carries none.
 
-    :raises Unauthorized: it carries several, or one that is too long.
+    It may also stand among the subprotocols of a WebSocket, as browsers must have it.
+
+    :raises Unauthorized: it carries several, one that is too long, or one in the wrong form.
     """
     lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
     if len(lines) > 1:
@@ -49,10 +53,20 @@ def bearer_token(request: IRequest) -> bytes | None:
     scheme, _, token = (lines.pop() if lines else b"").strip().partition(b" ")
     token = token.strip()
     if scheme.lower() != b"bearer" or not token:
+        token = _among_subprotocols(request)
+    if not token:
         return None
     if len(token) > LONGEST_TOKEN_BYTES:
         raise Unauthorized("the bearer token is too long")
     return token
+
+
+def _among_subprotocols(request: IRequest) -> bytes:
+    headers = request.requestHeaders.getAllRawHeaders()
+    try:
+        return subprotocol_token([(name, one) for name, lines in headers for one in lines]) or b""
+    except RemoteProtocolError as problem:
+        raise Unauthorized(str(problem)) from None
 
 
 @implementer(IAuthenticator, ITokenAuthenticator)

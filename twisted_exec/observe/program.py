@@ -23,6 +23,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
+from twisted_exec.wire.upgrade import read_origin
+
 _log = Logger()
 _exit_code = 0
 
@@ -67,6 +69,21 @@ class ProgramOptions(Options):
         for name in self.paths:
             if self[name]:
                 self[name] = os.path.abspath(self[name])
+
+
+class BrowserOptions(ProgramOptions):
+    """Options of a program that browsers may ask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allowed-origin"] = []
+
+    def opt_allowed_origin(self, told: str) -> None:
+        """A site besides this server's own whose pages may ask here, such as https://HOST:PORT; may be repeated."""
+        try:
+            self["allowed-origin"].append(read_origin(told))
+        except ValueError as error:
+            raise UsageError(f"--allowed-origin: {error}") from None
 
 
 def _naming(name: str, *rest: Any) -> list[Any]:

@@ -84,6 +84,7 @@ class Gate:
     :param proxies: knows users whom a trusted proxy forwards; ``None`` for no such proxies.
     :param direct: knows everyone else.
     :param pool_proxy_suffices: names of users that need no permission on the machine.
+    :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
     dialect: Dialect
@@ -92,6 +93,7 @@ class Gate:
     direct: IAuthenticator
     authorizer: IAuthorizer
     pool_proxy_suffices: Collection[str] = ()
+    allowed_origins: Collection[bytes] = ()
 
     async def who(self, request: Request) -> Asking:
         """
@@ -107,7 +109,7 @@ class Gate:
         if user is None:
             raise Unauthorized
         if user.name not in self.pool_proxy_suffices:  # those judge for themselves
-            refuse_other_sites(request)
+            refuse_other_sites(request, self.allowed_origins)
         shown = Shown(request)
         if shown.acts:
             raise Forbidden("nobody can act as someone else here; ask the API server")

@@ -9,7 +9,7 @@ at once: the watch that tells of it is already open.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,7 @@ class Settings:
     :param trusted_uids: users besides root and ours whose UNIX sockets are dialled.
     :param runtime: the gRPC target of the runtime, which tells what its exec URLs may
         lead to; empty when it is in this process.
+    :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
     pool: str
@@ -94,6 +95,7 @@ class Settings:
     trusted_uids: Sequence[int] = ()
     runtime: str = ""
     drain_seconds: float = 5.0
+    allowed_origins: Collection[bytes] = ()
     dialect: Dialect = field(default=IRONCORE)
 
 
@@ -250,6 +252,7 @@ class Poollet(Service):
             UnionAuthenticator([*direct, DelegatedAuthenticator(self._client, reactor)]),
             self._authorizer,
             settings.pool_proxy_suffices,
+            settings.allowed_origins,
         )
         parts = (
             self._gate,

@@ -22,7 +22,7 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.tls.errors import TLSConfigError
@@ -42,7 +42,7 @@ _FILES = (
 )
 
 
-class Options(ProgramOptions):
+class Options(BrowserOptions):
     """Command line of the poollet."""
 
     program = PROGRAM
@@ -210,4 +210,5 @@ def settings(options: Options) -> Settings:
         trusted_uids=options["runtime-uid"],
         runtime=options["machine-runtime-endpoint"],
         drain_seconds=options["drain-seconds"],
+        allowed_origins=options["allowed-origin"],
     )

@@ -40,6 +40,7 @@ from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Session as LiveSession
 from twisted_exec.streaming.sessions import forwarded_session_id, parse_ending
 from twisted_exec.streaming.site import Dispatcher, Request, respond, respond_json, respond_text
+from twisted_exec.streaming.upgrade_server import refuse_other_sites
 from twisted_exec.tls.unix import peer_uid
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class StreamRoutes(Dispatcher):
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._refusals_on_record(request):
             choose_protocol(request)
+            origins = self._server.listening.allowed_origins
+            refuse_other_sites(request, origins, knows_tokens=False)
             reservation = self._reserve(request, names["token"], EXEC)
         self._open(request, reservation)
 

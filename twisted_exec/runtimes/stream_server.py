@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -51,6 +51,7 @@ class Listening:
     :param certificate: PEM file; TCP needs one, but for a loopback address.
     :param key: its private key.
     :param allowed_uids: users besides root and our own that may use a UNIX socket.
+    :param allowed_origins: sites besides the one asked whose pages may open a console.
     """
 
     address: str
@@ -58,6 +59,7 @@ class Listening:
     certificate: str = ""
     key: str = ""
     allowed_uids: Sequence[int] = ()
+    allowed_origins: Collection[bytes] = ()
 
 
 class StreamServer(Service):

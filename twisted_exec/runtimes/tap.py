@@ -14,7 +14,7 @@ from twisted.python.usage import UsageError
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
 from twisted_exec.tls.errors import TLSConfigError
 
 from .config import ConfigError, load
@@ -34,7 +34,7 @@ _FILES = (
 )
 
 
-class Options(ProgramOptions):
+class Options(BrowserOptions):
     """Command line of the runtime."""
 
     program = PROGRAM
@@ -131,6 +131,7 @@ def settings(options: Options) -> Settings:
             base_url=options["base-url"],
             certificate=options["tls-cert-file"],
             key=options["tls-private-key-file"],
+            allowed_origins=options["allowed-origin"],
         ),
         iri_tls=_iri_tls(options),
         allowed_uids=options["allow-uid"],

@@ -14,7 +14,7 @@ import getpass
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -87,6 +87,7 @@ class Settings:
     :param drain_seconds: how long sessions may go on when the program stops.
     :param token_file: users besides the administrator, by bearer token; empty for none.
     :param pods_view: show each machine as a Pod as well.
+    :param allowed_origins: sites besides the API server's own whose pages may ask it.
     """
 
     state_directory: str
@@ -94,6 +95,7 @@ class Settings:
     drain_seconds: float = 5.0
     token_file: str = ""
     pods_view: bool = True
+    allowed_origins: Collection[bytes] = ()
 
 
 class Standalone(Service):
@@ -195,6 +197,7 @@ class Standalone(Service):
             drain_seconds=self.settings.drain_seconds,
             token_file=self.settings.token_file,
             pods_view=self.settings.pods_view,
+            allowed_origins=self.settings.allowed_origins,
         )
         storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
         return APIServer(settings, storage, audit, self._reactor)

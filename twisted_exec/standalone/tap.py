@@ -8,7 +8,7 @@ from twisted.application.service import IService
 
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import ProgramOptions, fail_program, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, fail_program, seconds, stop_once
 from twisted_exec.standalone.service import Settings, Standalone
 
 PROGRAM = "exec-standalone"
@@ -20,7 +20,7 @@ def _port(text: str) -> int:
     return int(text)
 
 
-class Options(ProgramOptions):
+class Options(BrowserOptions):
     """Command line of the standalone program."""
 
     program = PROGRAM
@@ -59,6 +59,7 @@ def makeService(options: Options) -> IService:
             options["drain-seconds"],
             options["token-auth-file"] or "",
             wants_pods_view(options),
+            options["allowed-origin"],
         ),
         reactor,
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from twisted_exec.api.status import BadGateway, BadRequest, Forbidden
+from twisted_exec.api.status import BadGateway, BadRequest, Forbidden, MethodNotAllowed
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused, UpgradeRequest
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade
@@ -26,6 +26,7 @@ from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.remotecommand_streams import SPDY_PROTOCOLS
 from twisted_exec.wire.upgrade import (
     SPDY,
+    WEBSOCKET,
     Headers,
     accept_key,
     check_websocket,
@@ -49,7 +50,7 @@ def choose_protocol(request: Request) -> str:
 
     :return: the version: of WebSocket's or SPDY's, whichever the request is for; empty
         for a WebSocket that names none.
-    :raises APIError: 400 or 403, saying what is missing.
+    :raises APIError: 400, 403 or 405, saying what is missing.
     """
     wanted = is_upgrade(request)
     if not wanted:
@@ -57,9 +58,14 @@ def choose_protocol(request: Request) -> str:
     if wanted == SPDY:
         return _choose_spdy(request)
     headers = header_pairs(request.requestHeaders)
+    if wanted == WEBSOCKET and request.method != b"GET":
+        request.setHeader(b"Allow", b"GET")
+        raise MethodNotAllowed("a WebSocket is opened with GET")
     try:
         check_websocket(request.method, headers)
     except RemoteProtocolError as problem:
+        if values(headers, b"sec-websocket-version") != [b"13"]:
+            request.setHeader(b"Sec-WebSocket-Version", b"13")  # RFC 6455 section 4.4
         raise BadRequest(str(problem)) from None
     offered = values(headers, b"sec-websocket-protocol")
     if not tokens(offered):

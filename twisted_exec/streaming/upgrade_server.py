@@ -18,6 +18,8 @@ One private name of twisted.web is used, ``HTTPChannel._dataBuffer``;
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IProtocol
 from twisted.web.http_headers import Headers
@@ -26,6 +28,7 @@ from twisted.web.iweb import IRequest
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.site import Request
+from twisted_exec.tls.peer import peer_certificate
 from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
 
@@ -45,14 +48,31 @@ def is_upgrade(request: IRequest) -> bytes:
     return requested_upgrade(header_pairs(request.requestHeaders))
 
 
-def refuse_other_sites(request: IRequest) -> None:
+def refuse_other_sites(
+    request: IRequest, allowed: Collection[bytes] = (), *, knows_tokens: bool = True
+) -> None:
     """
     For whoever was known by what a browser shows unasked, such as a certificate.
 
+    :param allowed: sites besides this server's own, see
+        :func:`~twisted_exec.wire.upgrade.read_origin`.
+    :param knows_tokens: whoever is known here without a certificate is so by a bearer token.
     :raises Forbidden: a page of another site may have sent the request.
     """
-    if is_cross_site(header_pairs(request.requestHeaders)):
-        raise Forbidden("a page of another site may not use your browser's credentials here")
+    if not request.requestHeaders.hasHeader(b"origin"):
+        return
+    transport = getattr(getattr(request, "channel", None), "transport", None)
+    shown = peer_certificate(transport) is not None
+    if is_cross_site(
+        header_pairs(request.requestHeaders),
+        shows_certificate=shown or not knows_tokens,
+        secure=request.isSecure(),
+        allowed=allowed,
+    ):
+        raise Forbidden(
+            "a page of another site may not use your browser's credentials here"
+            " (--allowed-origin names sites that may)"
+        )
 
 
 def take_over(request: Request, protocol: IProtocol, response: bytes = b"") -> None:

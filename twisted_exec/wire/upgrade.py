@@ -12,7 +12,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 
 from twisted_exec.wire.errors import RemoteProtocolError
 
@@ -59,20 +60,112 @@ def is_credential_header(name: bytes) -> bool:
     return lowered in _CREDENTIALS or lowered.startswith(_CREDENTIAL_PREFIXES)
 
 
-def is_cross_site(headers: Headers) -> bool:
+def is_cross_site(
+    headers: Headers,
+    *,
+    shows_certificate: bool = True,
+    secure: bool = False,
+    allowed: Collection[bytes] = (),
+) -> bool:
     """
     Whether a browser may have sent a request for a page of another site.
 
     Browsers show a client certificate to whomever any page connects, and WebSockets ask
     no server's leave first (CVE-2015-0259).  ``Authorization`` no page can make a browser
     send without that leave; programs other than browsers send no ``Origin``.
+
+    A token in a subprotocol counts as much only where nothing else can be believed: any page
+    can make one up beside the certificate that the browser shows.
+
+    :param shows_certificate: or has anything else that a browser adds by itself.
+    :param secure: the request came over TLS, so the page must have as well.
+    :param allowed: other sites, as :func:`read_origin` gives them.
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
     if not origins or values(headers, b"authorization"):
         return False
-    site = origins[0].partition(b"://")[2].lower()
-    return len(origins) > 1 or not site or hosts != [site]
+    if not shows_certificate and _has_bearer(headers):
+        return False
+    if len(origins) > 1:
+        return True
+    scheme, mark, site = origins[0].lower().partition(b"://")
+    if _without_port(scheme, origins[0].lower()) in allowed:
+        return False
+    if not mark or not site or len(hosts) != 1 or (secure and scheme != b"https"):
+        return True
+    return _without_port(scheme, site) != _without_port(scheme, hosts[0].lower())
+
+
+def _has_bearer(headers: Headers) -> bool:
+    offered = tokens(values(headers, b"sec-websocket-protocol"))
+    return any(one.startswith(BEARER_SUBPROTOCOL) for one in offered)
+
+
+_DEFAULT_PORTS = {b"https": b":443", b"http": b":80"}
+_ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+def _without_port(scheme: bytes, site: bytes) -> bytes:
+    """Browsers leave out a port that goes without saying; not all programs do."""
+    return site.removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
+
+
+def read_origin(text: str) -> bytes:
+    """
+    A site whose pages may come, in the form in which it is compared.
+
+    :param text: such as ``https://dash.example:8443``, or ``null`` for pages without a site
+        (files, sandboxes).
+    :raises ValueError: it is no origin.
+    """
+    told = text.strip().lower().encode("ascii", "replace")
+    if told == b"null":
+        return told
+    if not _ORIGIN.fullmatch(told):
+        raise ValueError(f"{text!r} is no origin such as https://HOST or https://HOST:PORT")
+    return _without_port(told.partition(b":")[0], told)
+
+
+def subprotocol_token(headers: Headers) -> bytes | None:
+    """
+    The bearer token among a WebSocket's subprotocols: browsers can set no header.
+
+    Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
+
+    :return: ``None`` when there is none, or the request is for no WebSocket.
+    :raises RemoteProtocolError: there are several, it is not base64url without padding of
+        UTF-8, or no other subprotocol stands beside it to be answered with.
+    """
+    headers = list(headers)
+    if requested_upgrade(headers) != WEBSOCKET:
+        return None
+    offered = tokens(values(headers, b"sec-websocket-protocol"))
+    found = [one for one in offered if one.startswith(BEARER_SUBPROTOCOL)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise RemoteProtocolError("more than one bearer token among the subprotocols")
+    token = _unpadded(found[0].removeprefix(BEARER_SUBPROTOCOL))
+    if len(offered) == 1:
+        raise RemoteProtocolError("no other subprotocol beside the bearer token")
+    return token
+
+
+def _unpadded(encoded: bytes) -> bytes:
+    try:
+        if not _BASE64URL.fullmatch(encoded):
+            raise ValueError
+        token = base64.urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
+        token.decode("utf-8")
+    except ValueError:
+        raise RemoteProtocolError(
+            "the bearer token among the subprotocols is not base64url of text"
+        ) from None
+    return token
+
+
+_BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
