@@ -9,8 +9,13 @@ import signal
 import termios
 from pathlib import Path
 
-from tests.cli.test_console_process import ConsoleProcess, TerminalCase
+from twisted.trial.unittest import TestCase
+
+from tests.cli.test_console_process import ConsoleProcess, TerminalCase, reactor
 from tests.kube.plugins import V1, PluginScript
+from twisted_exec.cli.plugins import ask_plugin
+from twisted_exec.cli.session import ConsoleSession
+from twisted_exec.kube.config import ClientConfig, ExecPlugin
 from twisted_exec.testing.attachment import EchoAttachment
 
 ASKING = """
@@ -46,6 +51,29 @@ class PluginCase(TerminalCase):
 
     def tokens(self) -> list[str]:
         return [head.getRawHeaders("authorization", [""])[0] for head in self.consoles.heads]
+
+
+class AskPluginTests(TestCase):
+    """Tests for :func:`ask_plugin`."""
+
+    timeout = 20
+
+    async def test_both_are_interrupted(self) -> None:
+        """Ctrl-C ends the plugin as well; it is the signal that counts, not who noticed first."""
+        self.addCleanup(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD))
+        session = ConsoleSession(reactor, interactive=True, size=lambda: None)
+        reactor.callFromThread(session.interrupted, signal.SIGINT)
+        asking = ask_plugin(
+            ClientConfig("https://a", plugin=ExecPlugin("/nonexistent/plugin", V1)),
+            reactor,
+            session,
+            interactive=False,
+            timeout_seconds=None,
+            then=lambda _: self.fail("there is nothing to go on with"),
+        )
+        asking.addErrback(lambda failure: session.failed(str(failure.value)))
+        outcome = await session.finished
+        self.assertEqual((outcome.signal, outcome.line), (signal.SIGINT, ""))
 
 
 class PipeTests(PluginCase):

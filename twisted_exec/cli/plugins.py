@@ -10,9 +10,10 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.process import reapAllProcesses
+from twisted.internet.task import deferLater
 
 from twisted_exec.cli.session import TIMED_OUT, ConsoleSession
-from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.credentials import settled
 
 
@@ -49,6 +50,11 @@ def ask_plugin(
             session.failed(TIMED_OUT)
         except CancelledError:
             pass  # the session is over already
+        except KubeConfigError:
+            # Ctrl-C is for the plugin as well, and its end may be noticed before our
+            # own signal, which has come but waits for the reactor's next turn.
+            await deferLater(reactor, 0)
+            raise
         else:
             left = timeout_seconds
             then(None if left is None else max(0.0, left - (reactor.seconds() - begun)))
