@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apiserver.support import MACHINES, APITestCase
+from tests.apiserver.support import MACHINES, PODS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.strategy import full_schema
@@ -58,6 +58,8 @@ _SETTINGS = settings(
 
 class AnythingTests(APITestCase):
     """Bodies, patches, queries and paths that nobody meant."""
+
+    pods_view = True
 
     def check(self, method: str, path: str, raw: bytes, content_type: str) -> None:
         response = self.ask(method, path, raw, content_type=content_type)
@@ -142,6 +144,7 @@ class AnythingTests(APITestCase):
         """Queries."""
         self.check("GET", f"{MACHINES}?{name}={quote(value)}", b"", "application/json")
         self.check("DELETE", f"{MACHINES}?{name}={quote(value)}", b"", "application/json")
+        self.check("GET", f"{PODS}?{name}={quote(value)}", b"", "application/json")
 
     @_SETTINGS
     @given(
@@ -156,8 +159,11 @@ class AnythingTests(APITestCase):
                     "namespaces",
                     "default",
                     "machines",
+                    "pods",
                     "a",
                     "exec",
+                    "attach",
+                    "portforward",
                     "status",
                     "%2e%2e",
                     "%2F",
