@@ -229,6 +229,28 @@ class ConsoleTests(PodsTestCase):
             {("default", "admin", POOL)},
         )
 
+    async def test_logs(self) -> None:
+        """What the console printed, and what it prints; it needs a right of its own."""
+        screen = await watch(self.deployment.admin, "sh")
+        await screen.ask(b"echo first$((40+2))\n", rb"first42\r\n")
+        env = self.environment(self.deployment.kubeconfig("jane"))
+        await self.kubectl(
+            "kubectl", "create", "rolebinding", "j", "--clusterrole=view", "--user=jane"
+        )
+        for number, name in enumerate(self.kubectls):
+            self.assertIn("first42\r\n", await self.kubectl(name, "logs", "sh"))
+            words = ("logs", "sh", "--limit-bytes=5", "--timestamps", "--since=1h")
+            self.assertEqual(len(await self.kubectl(name, *words)), 5)
+            told = await self.kubectl(name, "logs", "sh", code=1, env=env)
+            self.assertIn('cannot get resource "machines/log"', told)
+            program = start([self.kubectls[name], "logs", "-f", "sh"], env=self.env)
+            self.addCleanup(program.stop)
+            await program.until(rb"first42\r\n")
+            screen.type(b"echo more$((100+%d))\n" % number)
+            await program.until(rb"more%d\r\n" % (100 + number))
+            await program.stop()
+        await screen.leave()
+
     async def test_company(self) -> None:
         """It is the one console: whoever looks on sees what is typed here."""
         screen = await watch(self.deployment.admin, "sh")
