@@ -85,7 +85,7 @@ class OptionsTests(SynchronousTestCase):
             machinepoollet_timeout="0.5",
             drain_seconds="7",
         )
-        options.parseOptions([*words, "--any-pool-name"])
+        options.parseOptions([*words, "--any-pool-name", "--no-pods-view"])
         self.assertEqual(
             settings(options),
             Settings(
@@ -101,8 +101,18 @@ class OptionsTests(SynchronousTestCase):
                 poollet_seconds=0.5,
                 pools_named=False,
                 drain_seconds=7.0,
+                pods_view=False,
             ),
         )
+
+    def test_pods_view(self) -> None:
+        """Machines are Pods as well unless one says no; who says both is asked to choose."""
+        for words, wanted in (((), True), (("--pods-view",), True), (("--no-pods-view",), False)):
+            options = Options()
+            options.parseOptions([*arguments(), *words])
+            self.assertEqual(settings(options).pods_view, wanted)
+        told = self.refused([*arguments(), "--pods-view", "--no-pods-view"])
+        self.assertIn("--pods-view and --no-pods-view: give one of them", told)
 
     def test_nothing_is_opened(self) -> None:
         """Making the service opens nothing."""

@@ -168,5 +168,5 @@ def settings(options: Options) -> Settings:
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
         pods_view=wants_pods_view(options),
-        allowed_origins=options["allowed-origin"],
+        allowed_origins=tuple(options["allowed-origin"]),
     )
