@@ -556,6 +556,17 @@ class TextTests(ClientTestCase):
         self.backend.say(CloseConnection(1000))
         self.assertEqual(self.user.endings[0].exit_code, 7)
 
+    def test_version_4_lost(self) -> None:
+        """As with version 5: whatever ends without a status is a lost connection."""
+        for protocol in ("v4.channel.k8s.io", "v4.base64.channel.k8s.io"):
+            for event in (CloseConnection(1000), CloseConnection(1011), None):
+                self.open_over(protocol)
+                if event is None:
+                    self.backend.lose()
+                else:
+                    self.backend.say(event)
+                self.assertEqual((self.user.endings, self.user.detached_with), ([], [LOST]))
+
     def test_version_1(self) -> None:
         """Version 1 has no status: a polite Close is success, a text is a failure."""
         for protocol in ("channel.k8s.io", "base64.channel.k8s.io"):
