@@ -26,11 +26,16 @@ from twisted_exec.testing.http import MemoryClient, MemoryServer
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 
 
-def handshake(*lines: bytes, protocols: bytes = b"v5.channel.k8s.io", query: bytes = b"") -> bytes:
+def handshake(
+    *lines: bytes,
+    path: bytes = b"/exec",
+    protocols: bytes = b"v5.channel.k8s.io",
+    query: bytes = b"",
+) -> bytes:
     """A complete request; further header lines may be added."""
     return b"\r\n".join(
         [
-            b"GET /exec" + query + b" HTTP/1.1",
+            b"GET " + path + query + b" HTTP/1.1",
             b"Host: server",
             b"Connection: Upgrade",
             b"Upgrade: websocket",

@@ -1,7 +1,7 @@
 """
-Watches: changes as a stream of JSON lines.
+Watches: changes as a stream of JSON lines, or of messages on a WebSocket.
 
-Each line is ``{"type": ..., "object": ...}``.  A change is told as it looks
+Each is ``{"type": ..., "object": ...}``.  A change is told as it looks
 through the watch's selectors: an object that no longer fits is ``DELETED`` for
 this watcher, one that begins to fit is ``ADDED``.  What there is already is told as
 fast as the client reads.  Of changes, a client that does not read is owed a bounded
@@ -30,68 +30,12 @@ from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.encoding import EventLines, empty_list, gathered, line, object_json
 from twisted_exec.apiserver.options import WatchOptions
 from twisted_exec.apiserver.verbs import Target, selected
+from twisted_exec.apiserver.watch_streams import Lines, stream_of
 from twisted_exec.storage.history import check_reached, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IStorage
-from twisted_exec.streaming.paced import PacedAnswer
 from twisted_exec.streaming.site import Request
 
-_LIMIT_QUEUED_BYTES = 4 << 20
 _BOOKMARK_SECONDS = 60.0
-
-
-class LineStream(PacedAnswer):
-    """
-    Lines on a response, as fast as the client reads them.
-
-    :param limit_bytes: of lines that wait for the client.
-    """
-
-    def __init__(self, request: Request, limit_bytes: int = _LIMIT_QUEUED_BYTES) -> None:
-        super().__init__(request)
-        self._unread = request.channel.site.unread
-        self._limit_bytes = limit_bytes
-        self._queue: deque[bytes] | None = None  # an idle watch has none
-        self._owed_bytes = 0
-
-    def send(self, line: bytes) -> None:
-        """One line, or several; bounded by what the client reads."""
-        if self.lost:
-            return
-        if not self.paused:
-            self.write(line)
-            return
-        if self._queue is None:
-            self._queue = deque()
-        self._queue.append(line)
-        self.owe(len(line))
-
-    def owe(self, count: int) -> None:
-        """So many more bytes wait for the client; less when negative.  Beyond the limit it is cut."""
-        self._owed_bytes += count
-        if count < 0:
-            self._unread.release(self, -count)
-            return
-        self._unread.keep(self, count)
-        if self._owed_bytes > self._limit_bytes:
-            self.evict()
-
-    def end(self) -> None:
-        """Finish the response, if there still is one.  Called once, after :attr:`done`."""
-        if self._queue:
-            self.evict()  # half of the queue would look like all of it
-        self._unread.release(self)
-        super().end()
-
-    def resumeProducing(self) -> None:
-        """The client has read."""
-        self.paused = False
-        while self._queue and not self.paused:
-            line = self._queue.popleft()
-            self.owe(-len(line))
-            self.request.write(line)
-        if not self.paused:
-            self._queue = None
-            super().resumeProducing()
 
 
 class Watcher:
@@ -176,7 +120,7 @@ class CatchingUp:
     client's debt, as it is later.
     """
 
-    def __init__(self, watcher: Watcher, stream: LineStream) -> None:
+    def __init__(self, watcher: Watcher, stream: Lines) -> None:
         self._watcher, self._stream = watcher, stream
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
@@ -222,13 +166,12 @@ class Watches:
         self._storage = storage
         self._clock, self._now = clock, now
         self._lines = EventLines(now)
-        self._streams: set[LineStream] = set()
+        self._streams: set[Lines] = set()
 
     async def run(self, request: Request, target: Target, options: WatchOptions) -> None:
         """Answer a request with a watch; returns when it is over."""
         options.chosen.fields.check(target.kind.selectable)
-        stream = LineStream(request)
-        stream.begin()
+        stream = stream_of(request)
         self._streams.add(stream)
         timers = [self._clock.callLater(options.seconds, stream.finish)]
         watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
@@ -254,7 +197,7 @@ class Watches:
         target: Target,
         options: WatchOptions,
         watcher: Watcher,
-        stream: LineStream,
+        stream: Lines,
         timers: list[IDelayedCall],
     ) -> None:
         check_reached(options.version, self._storage.version())
@@ -274,7 +217,7 @@ class Watches:
             watcher.bookmark(self._storage.version())
 
     async def _tell_existing(
-        self, target: Target, options: WatchOptions, watcher: Watcher, stream: LineStream
+        self, target: Target, options: WatchOptions, watcher: Watcher, stream: Lines
     ) -> int:
         listing = await self._storage.list(target.kind.resource, target.namespace)
         for told in gathered(map(watcher.existing, listing.items)):

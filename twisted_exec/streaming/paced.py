@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.streaming.site import Request, respond
@@ -29,38 +29,40 @@ LONGEST_SECONDS = 600.0
 
 
 @implementer(IPushProducer)
-class PacedAnswer:
+class Paced:
     """
-    The body of an answer that has begun.
+    What is written to one client, piece by piece.
 
-    :ivar done: fires when the answer is over: finished, or cut because the client
-        left or does not read.
+    :ivar done: fires when it is over: finished, or cut because the client left or does
+        not read.
+    :ivar paused: the client's buffers are full.
+    :ivar gone: the client left, or was cut.
     """
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, clock: IReactorTime) -> None:
         self.done: Deferred[None] = Deferred()
         self.paused = False
-        self.lost = False
-        self._clock = request.channel.site.reactor
+        self.gone = False
+        self._clock = clock
         self._room: Deferred[None] | None = None
         self._turn: IDelayedCall | None = None
         self._written = 0
 
-    def begin(self) -> None:
-        """Send the head."""
-        self.request.setHeader(b"Content-Type", b"application/json")
-        self.request.setHeader(b"Cache-Control", b"no-cache, private")
-        self.request.registerProducer(self, True)
-        self.request.write(b"")
+    def put(self, data: bytes) -> None:
+        """Hand it to the transport."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Reset the connection, if there still is one."""
+        raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         """Write now, room or not."""
         self._written += len(data)
-        self.request.write(data)
+        self.put(data)
 
     def room(self) -> Deferred[None]:
-        """Fires when more should be written, or the answer is over.  One at a time."""
+        """Fires when more should be written, or it is over.  One at a time."""
         waiting: Deferred[None] = Deferred()
         self._room = waiting
         if self.done.called or not self.paused:
@@ -90,20 +92,15 @@ class PacedAnswer:
         self._make_room()
 
     def end(self) -> None:
-        """Finish the response, unless the client is lost.  Called once, after :attr:`done`."""
+        """Nothing more is to come.  Called once, after :attr:`done`."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        # A connection that is being aborted must not be told that this was all.
-        if not self.lost and not self.request.gone and not self.request.finished:
-            self.request.unregisterProducer()
-            self.request.finish()
 
     def evict(self) -> None:
         """The client does not read, and others need the room; or it cannot be told all."""
-        self.lost = True
-        if not self.request.gone:
-            self.request.channel.transport.abortConnection()
+        self.gone = True
+        self.abort()
         self.finish()
 
     def pauseProducing(self) -> None:
@@ -117,8 +114,40 @@ class PacedAnswer:
 
     def stopProducing(self) -> None:
         """The client has left."""
-        self.lost = True
+        self.gone = True
         self.finish()
+
+
+class PacedAnswer(Paced):
+    """The body of an answer that has begun."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request.channel.site.reactor)
+        self.request = request
+
+    def begin(self) -> None:
+        """Send the head."""
+        self.request.setHeader(b"Content-Type", b"application/json")
+        self.request.setHeader(b"Cache-Control", b"no-cache, private")
+        self.request.registerProducer(self, True)
+        self.request.write(b"")
+
+    def put(self, data: bytes) -> None:
+        """As :meth:`Paced.put`."""
+        self.request.write(data)
+
+    def abort(self) -> None:
+        """As :meth:`Paced.abort`."""
+        if not self.request.gone:
+            self.request.channel.transport.abortConnection()
+
+    def end(self) -> None:
+        """Finish the response, unless the client is lost."""
+        super().end()
+        # A connection that is being aborted must not be told that this was all.
+        if not self.gone and not self.request.gone and not self.request.finished:
+            self.request.unregisterProducer()
+            self.request.finish()
 
 
 class _Long(PacedAnswer):
@@ -155,7 +184,7 @@ class _Long(PacedAnswer):
         self._go_on()
         if self._latest.active():
             self._latest.cancel()
-        if not self.lost and not self.request.gone:
+        if not self.gone and not self.request.gone:
             self.request.channel.answered(self._piece_bytes)
         super().end()
 
@@ -191,6 +220,6 @@ async def _write_all(
 ) -> None:
     for piece in chain([first, second], rest):
         await answer.room()
-        if answer.lost:
+        if answer.gone:
             return
         answer.write(piece)
