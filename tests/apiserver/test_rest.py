@@ -167,6 +167,20 @@ class ReadTests(APITestCase):
         last = self.answer("GET", f"{MACHINES}?limit=2&continue={rest['metadata']['continue']}")
         self.assertEqual([item["metadata"]["name"] for item in last["items"]], ["d"])
 
+    def test_partial_names(self) -> None:
+        """Metadata alone, called by the right name."""
+        accept = "application/json;as={};g=meta.k8s.io;v=v1"
+        for path, right, wrong in (
+            (MACHINES, "PartialObjectMetadataList", "PartialObjectMetadata"),
+            (f"{MACHINES}/a", "PartialObjectMetadata", "PartialObjectMetadataList"),
+        ):
+            found = self.answer("GET", path, headers=[("Accept", accept.format(right))])
+            self.assertEqual((found["kind"], found["apiVersion"]), (right, "meta.k8s.io/v1"))
+            for each in found.get("items", [found]):
+                self.assertEqual(set(each), {"kind", "apiVersion", "metadata"})
+            told = self.refused(406, "GET", path, headers=[("Accept", accept.format(wrong))])
+            self.assertIn(f"you requested {wrong}, but the requested object is ", told)
+
     def test_bad_tokens(self) -> None:
         """What was never our token is refused."""
         told = [

@@ -46,8 +46,8 @@ class WatchTests(APITestCase):
     def test_from_now(self) -> None:
         """Without a version, or with 0, a watch begins with what there is."""
         self.make_machine("a")
-        for query in ("", "&resourceVersion=0", "&resourceVersion="):
-            watch = self.watch(f"{MACHINES}?watch=1{query}")
+        for query in ("watch=1", "watch&resourceVersion=0", "watch=&resourceVersion="):
+            watch = self.watch(f"{MACHINES}?{query}")
             self.assertEqual(watch.names(), [("ADDED", "a")])
 
     def test_replay(self) -> None:

@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.storage.sqlite` and its file.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import stat
@@ -17,6 +18,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import TestCase
 
 from tests.contracts.storage import MACHINES, StorageContract, changed, machine
+from twisted_exec.api.encoded import json_of
 from twisted_exec.api.status import Expired, InternalError, ServiceUnavailable
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.interfaces import Event
@@ -80,6 +82,25 @@ class RestartTests(_Opens, TestCase):
             [(event.type, event.obj, event.previous) for event in events],
             [("MODIFIED", second, first), ("DELETED", third, second)],
         )
+
+    async def test_each_state_once(self) -> None:
+        """What a change left is what there is, or what the next one found: one object each."""
+        before = self.open()
+        stored = await before.create(MACHINES, machine("a"))
+        stored = await before.update(MACHINES, changed(stored, power="On"))
+        other = await before.create(MACHINES, machine("b"))
+        await before.delete(MACHINES, other)
+        await before.stopService()
+        after, events = self.open(), list[Event]()
+        after.watch(MACHINES, 0, events.append)
+        made, switched, added, gone = events
+        self.assertIs(switched.obj, (await after.list(MACHINES)).items[0])
+        self.assertIs(switched.previous, made.obj)
+        self.assertIs(gone.previous, added.obj)
+        self.assertEqual(switched.obj, stored)
+        for event in events:
+            self.assertEqual(json.loads(json_of(event.obj)), event.obj)
+            self.assertEqual(event.obj["metadata"]["resourceVersion"], str(event.version))
 
     async def test_forgotten_stays_forgotten(self) -> None:
         """What was compacted away has expired after a restart too, and the file stays small."""

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote_to_bytes
 
 from twisted.logger import Logger
 
@@ -32,6 +33,13 @@ class APIRequest(Request):
 
     requester: User
     target: Target
+
+    def process(self) -> None:
+        # twisted.web leaves out of ``args`` what has no equals sign, such as ``?watch``.
+        for item in self.uri.partition(b"?")[2].split(b"&"):
+            if item and b"=" not in item:
+                self.args.setdefault(unquote_to_bytes(item), [b""])
+        super().process()
 
     @property
     def pretty(self) -> bool:

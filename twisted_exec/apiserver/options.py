@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,14 +86,21 @@ class Form:
     include: str = "Metadata"
 
 
-def accepted(accept: str, include: str = "", *, tables: bool = True) -> Form:
+OBJECT, LIST = "PartialObjectMetadata", "PartialObjectMetadataList"
+"""What the metadata alone of an object, and of a list, is called."""
+
+
+def accepted(
+    accept: str, include: str = "", *, tables: bool = True, partial: Sequence[str] = (OBJECT, LIST)
+) -> Form:
     """
     Choose the first form that we have.
 
     :param accept: the header; empty means JSON.
     :param include: ``includeObject`` of the query, for tables.
     :param tables: whether what is asked for can be told as a Table.
-    :raises NotAcceptable: we have none of them.
+    :param partial: what its metadata alone may be called.
+    :raises NotAcceptable: we have none of them, or it was called something else.
     :raises BadRequest: nobody defined this ``includeObject``.
     """
     for media, parameters in media_ranges(accept):
@@ -106,8 +113,11 @@ def accepted(accept: str, include: str = "", *, tables: bool = True) -> Form:
             continue
         if wanted == "Table" and tables:
             return Form("Table", _included(include))
-        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        if wanted in partial:
             return Form("Partial")
+        if wanted in (OBJECT, LIST):
+            told = "a list" if wanted == OBJECT else "not a list"
+            raise NotAcceptable(f"you requested {wanted}, but the requested object is {told}")
     raise NotAcceptable("only the following media types are accepted: application/json")
 
 

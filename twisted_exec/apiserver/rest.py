@@ -4,7 +4,7 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -22,6 +22,8 @@ from twisted_exec.apiserver.encoding import list_pieces, object_json
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.options import (
+    LIST,
+    OBJECT,
     Form,
     Query,
     WriteOptions,
@@ -123,12 +125,13 @@ class REST:
         named = Target(target.kind, target.namespace, name)
         await self._gate.authorize_target(request.requester, "watch" if watching else "list", named)
         self._fence.check_list(request.requester, target.kind, chosen.fields)
-        form = _form(request, query, tables=not (watching and announces(query)))
         if watching:
+            form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
             options = watch_options(query, form)
             with self._limits.long(request.requester):
                 await self._watches.run(request, target, options)
             return
+        form = _form(request, query, (LIST,))
         with self._limits.short():
             page = await self._verbs.list(target, chosen)
         await self._respond_list(request, target.kind, page, form)
@@ -266,9 +269,11 @@ class REST:
         respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
 
 
-def _form(request: Request, query: Query, *, tables: bool = True) -> Form:
+def _form(
+    request: Request, query: Query, partial: Sequence[str] = (OBJECT,), *, tables: bool = True
+) -> Form:
     accept = b",".join(request.requestHeaders.getRawHeaders(b"accept", [])).decode("latin-1")
-    return accepted(accept, query.text("includeObject"), tables=tables)
+    return accepted(accept, query.text("includeObject"), tables=tables, partial=partial)
 
 
 def content_type(request: Request) -> str:

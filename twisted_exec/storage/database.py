@@ -15,7 +15,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
 
 from twisted_exec.api.encoded import Encoded
 from twisted_exec.storage.errors import StorageError
@@ -105,8 +104,9 @@ def load(database: sqlite3.Connection, restored: History) -> History:
     version = last_version(database)
     (oldest,) = database.execute("SELECT min(version) FROM log").fetchone()
     forgotten = version if oldest is None else oldest - 1
-    restored.restore(_objects(database), version, forgotten)
-    for table, event in _events(database):
+    objects = list(_objects(database))
+    restored.restore(objects, version, forgotten)
+    for table, event in _events(database, {_version_of(obj): obj for _, obj in objects}):
         restored.remember(table, event)
     return restored
 
@@ -116,13 +116,28 @@ def _objects(database: sqlite3.Connection) -> Iterator[tuple[str, Object]]:
         yield table, Encoded(json.loads(body), body)
 
 
-def _events(database: sqlite3.Connection) -> Iterator[tuple[str, Event]]:
+def _version_of(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def _events(database: sqlite3.Connection, known: dict[int, Object]) -> Iterator[tuple[str, Event]]:
+    """
+    What happened, in order.
+
+    :param known: objects by version.  What one change left is what the next one found,
+        and the last one left what there is: one object each.
+    """
     rows = database.execute(
         "SELECT resource, type, body, previous, version FROM log ORDER BY version"
     )
     for table, change, body, previous, version in rows:
-        before: Any = None if previous is None else Encoded(json.loads(previous))
-        yield table, Event(change, Encoded(json.loads(body), body), before, version)
+        obj = known.get(version) or Encoded(json.loads(body), body)
+        before: Object | None = None
+        if previous is not None:
+            before = Encoded(json.loads(previous), previous)
+            before = known.setdefault(_version_of(before), before)
+        known[version] = obj
+        yield table, Event(change, obj, before, version)
 
 
 def last_version(database: sqlite3.Connection) -> int:
