@@ -97,6 +97,29 @@ class DiscoveryTests(APITestCase):
 class OpenAPITests(APITestCase):
     """What kubectl validates against."""
 
+    def test_kept(self) -> None:
+        """What has its content's hash in its address may be kept; the rest is asked for again."""
+        paths = self.answer("GET", "/openapi/v3", user="jane")["paths"]
+        url = paths["api/v1"]["serverRelativeURL"]
+        kept = self.ask("GET", url, user="jane")
+        self.assertIn("immutable", kept.headers["cache-control"])
+        for path in ("/openapi/v3/api/v1", f"{url}0"):
+            response = self.ask("GET", path, user="jane")
+            self.assertEqual(response.headers["cache-control"], "no-cache, private")
+            self.assertEqual(response.body, kept.body)
+
+    def test_unchanged(self) -> None:
+        """Whoever names what they have is told that it is still so, and nothing more."""
+        aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        for path in ("/openapi/v3/api/v1", "/openapi/v2", "/apis"):
+            accept = ("Accept", aggregated if path == "/apis" else "*/*")
+            first = self.ask("GET", path, user="jane", headers=[accept])
+            tag = ("If-None-Match", first.headers["etag"])
+            again = self.ask("GET", path, user="jane", headers=[accept, tag])
+            self.assertEqual((again.code, again.body), (304, b""), path)
+            other = ("If-None-Match", '"other"')
+            self.assertEqual(self.ask("GET", path, user="jane", headers=[accept, other]).code, 200)
+
     def test_v2(self) -> None:
         """The empty document that older kubectl accepts."""
         response = self.ask("GET", "/openapi/v2", user="jane")

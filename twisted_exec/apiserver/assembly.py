@@ -20,6 +20,7 @@ from twisted_exec.apiserver.endings import ObjectEndings, Revocation
 from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.filters import Gate, Limits
+from twisted_exec.apiserver.gathered import GatheredRules
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
@@ -98,6 +99,7 @@ def assemble(
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     followers: list[Service] = [
         rules,
+        GatheredRules(storage),
         NamespaceLifecycle(storage, registry, bare, reactor),
         ObjectEndings(storage, sessions),
         PoolHeartbeats(storage, IRONCORE, reactor, now),

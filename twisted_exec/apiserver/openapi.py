@@ -38,7 +38,7 @@ class OpenAPI:
         """``GET /openapi/v3``.  The hash lets clients keep what they have."""
         return {
             "paths": {
-                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(text)}"}
+                path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hash_of(text)}"}
                 for path, text in self._documents.items()
             }
         }
@@ -48,7 +48,8 @@ class OpenAPI:
         return self._documents.get(path)
 
 
-def _hash(text: bytes) -> str:
+def hash_of(text: bytes) -> str:
+    """What names one content of a document: 32 hexadecimal digits."""
     return hashlib.sha256(text).hexdigest()[:32].upper()
 
 

@@ -10,12 +10,13 @@ from functools import partial
 from typing import cast
 
 from prometheus_client import CollectorRegistry
+from twisted.web import http
 
 from twisted_exec.api.kinds import MACHINES, Object
 from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
 from twisted_exec.apiserver import discovery
 from twisted_exec.apiserver.filters import APIRequest, Gate
-from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI, path_of
+from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI, hash_of, path_of
 from twisted_exec.apiserver.options import media_ranges
 from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
@@ -128,7 +129,7 @@ class Documents:
                 return
             told = discovery.aggregated(self._registry, core=core, api_version=version)
             form = _AGGREGATED.format(group=discovery.AGGREGATED, version=version)
-            respond(request, 200, json.dumps(told, separators=(",", ":")).encode(), form)
+            _respond_document(request, json.dumps(told, separators=(",", ":")).encode(), form)
 
         routes.add(["GET"], path, handle)
 
@@ -152,11 +153,14 @@ class Documents:
         document = self._openapi.of(path)
         if document is None:
             raise not_found()
-        respond_json(request, 200, document)
+        if (request.args or {}).get(b"hash") == [hash_of(document).encode()]:
+            # What has this address never changes: clients may keep it on disk, as kubectl does.
+            request.setHeader(b"Cache-Control", b"public, immutable, max-age=31536000")
+        _respond_document(request, document, "application/json")
 
     async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:
         await self._allow(request)
-        respond(request, 200, V2_DOCUMENT, V2_CONTENT_TYPE)
+        _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
 
     async def _figures(self, request: Request, values: Mapping[str, str]) -> None:
         await self._allow(request)
@@ -167,6 +171,14 @@ class Documents:
         # As the routes read it, not as it was encoded.
         path = "/" + "/".join(split_path(request.path))
         await self._gate.authorize(Attributes(user, "get", path=path))
+
+
+def _respond_document(request: Request, body: bytes, content_type: str) -> None:
+    """Answer with a document, or with 304 when the client has it already."""
+    if request.setETag(b'"%s"' % hash_of(body).encode()) is http.CACHED:
+        request.finish()
+    else:
+        respond(request, 200, body, content_type)
 
 
 def _aggregated_version(request: Request) -> str:

@@ -172,17 +172,19 @@ class Verbs:
         :raises Invalid: it breaks a rule.
         :raises NotFound: there is none.
         """
-        strategy.check_type(target.kind, body)
-        version = body.get("metadata", {}).get("resourceVersion")
-        if not version and not target.kind.unconditional_update:
-            missing = fields.invalid(
-                "metadata.resourceVersion", 0, "must be specified for an update"
-            )
-            raise Invalid(
-                target.kind.resource.kind, target.name, [missing], target.kind.resource.group
-            )
-        self._check_unknown(target.kind, body, options)
-        return await self._rewrite(user, target, lambda old: Draft(body), options)
+        kind = target.kind
+        strategy.check_type(kind, body)
+        self._check_unknown(kind, body, options)
+
+        def whole(old: Object) -> Draft:
+            version = body.get("metadata", {}).get("resourceVersion")
+            if not version and not kind.unconditional_update:
+                told = "must be specified for an update"
+                missing = fields.invalid("metadata.resourceVersion", 0, told)
+                raise Invalid(kind.resource.kind, target.name, [missing], kind.resource.group)
+            return Draft(body)
+
+        return await self._rewrite(user, target, whole, options)
 
     async def patch(self, user: User, target: Target, make: Make, options: WriteOptions) -> Object:
         """

@@ -461,7 +461,8 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     request.setResponseCode(code)
     request.setHeader(b"Content-Type", content_type.encode())
     request.setHeader(b"Content-Length", b"%d" % len(body))
-    request.setHeader(b"Cache-Control", b"no-cache, private")
+    if not request.responseHeaders.hasHeader(b"Cache-Control"):
+        request.setHeader(b"Cache-Control", b"no-cache, private")
     request.write(body)
     request.channel.answered(len(body))
     if not request.gone:
