@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.interfaces import Ending, IAttachmentTransport, IConsole, TerminalSize
+from twisted_exec.wire.asked import Asked
 
 
 class LineTransport(StringTransport):
@@ -87,6 +88,7 @@ class MemoryStream:
     """
 
     session = "s"
+    asked = Asked()
 
     def __init__(self, viewer: Any, *, room: int | None = None, user: str = "ann") -> None:
         self.viewer = viewer

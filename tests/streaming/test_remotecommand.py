@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,19 @@ from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
-    SHUTTING_DOWN,
     Ending,
     IAttachmentTransport,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand import ConsoleServer, serve
 from twisted_exec.streaming.site import Dispatcher, Request
-from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
+from twisted_exec.testing.attachment import RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
 
-from ..contracts.attachment import AttachmentTransportContract
-from .frames import KEY, CloseConnection, Peer, Ping, TextMessage, handshake, masked
+from ..contracts.attachment import ContractUser, EndOfInputContract, NoEndOfInputContract
+from .frames import KEY, Peer, TextMessage, handshake, masked
+from .users import Base64User, OlderUser, WebSocketUser
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 SUCCESS = b'\x03{"metadata":{},"status":"Success"}'
@@ -163,50 +164,14 @@ class HandshakeTests(ServeTestCase):
 class InputTests(ServeTestCase):
     """What the client sends."""
 
-    def test_input(self) -> None:
-        """Channel 0 is the attachment's input; empty messages are nothing."""
-        peer = self.connect()
-        for message in (b"\0ab", b"\0", b"", b"\0c"):
-            peer.send(message)
-        self.assertEqual(self.attachment.received, b"abc")
-        self.assertEqual(self.serving.server.bytes_to_machine, 3)
-
     def test_ignored(self) -> None:
-        """Unknown channels, and those that only servers write, are passed over."""
+        """Unknown channels, those that only servers write, and empty messages are passed over."""
         peer = self.connect()
-        for message in (b"\x01x", b"\x02x", b"\x03x", b"\x09x", b"\xff\x09"):
+        for message in (b"\x01x", b"\x02x", b"\x03x", b"\x09x", b"\xff\x09", b"\0", b""):
             peer.send(message)
         peer.say(TextMessage("0 is no channel"))
         peer.say(TextMessage("\0text"))
         self.assertEqual(self.attachment.received, b"text")
-        self.assertEqual(peer.messages(), [])
-
-    def test_resize(self) -> None:
-        """Sizes arrive, however they are cut into messages."""
-        peer = self.connect()
-        peer.send(b'\x04{"Width":80,"Height":24}\n{"Width":8')
-        peer.send(b'\x041,"Height":25}\n')
-        peer.send(b"\x04nonsense")
-        peer.send(b'\x04{"Width":1,"Height":1}')
-        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24), TerminalSize(81, 25)])
-
-    def test_end_of_input(self) -> None:
-        """The input ends once, after all of it; nothing comes behind."""
-        peer = self.connect()
-        self.attachment.transport.pause_input()
-        for message in (b"\0ab", b"\xff\0", b"\xff\0", b"\0c"):
-            peer.send(message)
-        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"", 0))
-        self.attachment.transport.resume_input()
-        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"ab", 1))
-        self.assertEqual(peer.messages(), [])
-
-    def test_no_end_of_input_in_version_4(self) -> None:
-        """Version 4 has no such message."""
-        peer = self.connect(protocols=b"v4.channel.k8s.io")
-        peer.send(b"\xff\0")
-        peer.send(b"\xff")
-        self.assertEqual(self.attachment.input_ends, 0)
         self.assertEqual(peer.messages(), [])
 
     def test_fragments(self) -> None:
@@ -214,36 +179,6 @@ class InputTests(ServeTestCase):
         peer = self.connect()
         peer.raw(masked(b"\0a", fin=False) + masked(b"", 9) + masked(b"b", 0))
         self.assertEqual(self.attachment.received, b"ab")
-
-    def test_paused(self) -> None:
-        """Input is kept up to a limit while the attachment takes none; then the client waits."""
-        peer = self.connect()
-        transport = self.attachment.transport
-        transport.pause_input()
-        peer.send(b"\0" + b"a" * 999)
-        self.assertEqual(peer.client.transport.producerState, "producing")
-        peer.send(b"\0b")
-        self.assertEqual(peer.client.transport.producerState, "paused")
-        self.assertEqual(self.attachment.received, b"")
-        transport.resume_input()
-        self.assertEqual(self.attachment.received, b"a" * 999 + b"b")
-        self.assertEqual(peer.client.transport.producerState, "producing")
-
-    def test_paused_again(self) -> None:
-        """An attachment may take one piece and pause again; frames read already wait too."""
-
-        class OneByOne(RecordingAttachment):
-            def data_received(self, data: bytes) -> None:
-                super().data_received(data)
-                self.transport.pause_input()
-
-        self.attach(OneByOne())
-        peer = self.connect()
-        peer.raw(masked(b"\0a") + masked(b"\0b") + masked(b"\0c"))
-        self.assertEqual(self.attachment.received, b"a")
-        for expected in (b"ab", b"abc", b"abc"):
-            self.attachment.transport.resume_input()
-            self.assertEqual(self.attachment.received, expected)
 
     @settings(max_examples=50, deadline=None)
     @given(
@@ -338,40 +273,6 @@ class TextTests(ServeTestCase):
 class OutputTests(ServeTestCase):
     """What the attachment writes."""
 
-    def test_output(self) -> None:
-        """Output goes out on channel 1, in messages of at most 32 KiB, one frame each."""
-        peer = self.connect()
-        data = bytes(range(256)) * 300
-        self.attachment.transport.write(data)
-        messages = peer.messages()
-        self.assertEqual([len(message) for message in messages], [32769, 32769, 11265])
-        self.assertEqual(b"".join(message[1:] for message in messages), data)
-        self.assertEqual({message[0] for message in messages}, {1})
-        self.assertEqual(self.serving.server.bytes_to_user, len(data))
-
-    def test_at_once(self) -> None:
-        """An attachment may write as soon as it is attached."""
-        self.attach(RecordingAttachment(greeting=b"login: "))
-        peer = Peer(self.server)
-        self.assertEqual(peer.messages(), [b"\x01", b"\x01login: "])
-
-    def test_flow(self) -> None:
-        """The attachment's producer is paced by the transport."""
-        peer = self.connect()
-        producer = RecordingProducer()
-        self.attachment.transport.registerProducer(producer, True)
-        flow = peer.client.transport.producer
-        flow.pauseProducing()
-        flow.pauseProducing()
-        flow.resumeProducing()
-        self.assertEqual(producer.calls, ["pause", "pause", "resume"])
-        self.attachment.transport.unregisterProducer()
-        flow.pauseProducing()
-        self.assertEqual(len(producer.calls), 3)
-        late = RecordingProducer()
-        self.attachment.transport.registerProducer(late, True)
-        self.assertTrue(late.paused)
-
     def begin_by_kubectl(self) -> tuple[Peer, RecordingProducer]:
         """A session of a client that loses what comes too early."""
         agent = b"User-Agent: kubectl/v1.33.1 (linux/amd64) kubernetes/8adc0f0"
@@ -412,195 +313,6 @@ class OutputTests(ServeTestCase):
         peer, _ = self.begin_by_kubectl()
         peer.client.lose()
         self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_two_producers(self) -> None:
-        """There is room for one producer."""
-        self.connect()
-        self.attachment.transport.registerProducer(RecordingProducer(), True)
-        with self.assertRaises(RuntimeError):
-            self.attachment.transport.registerProducer(RecordingProducer(), True)
-
-    def test_pings(self) -> None:
-        """A ping is answered."""
-        peer = self.connect()
-        peer.say(Ping(b"one"))
-        (pong,) = peer.events()
-        self.assertEqual(bytes(pong.payload), b"one")
-
-    def test_pings_while_blocked(self) -> None:
-        """While the client reads nothing, only the latest ping is remembered."""
-        peer = self.connect()
-        flow = peer.client.transport.producer
-        flow.pauseProducing()
-        for number in range(1000):
-            peer.say(Ping(b"%d" % number))
-        self.assertEqual(peer.client.received(), b"")
-        flow.resumeProducing()
-        (pong,) = peer.events()
-        self.assertEqual(bytes(pong.payload), b"999")
-
-    def test_our_pings(self) -> None:
-        """The client is pinged, and not pressed for an answer."""
-        peer = self.connect()
-        self.clock.advance(29)
-        self.assertEqual(peer.events(), [])
-        for _ in range(3):
-            self.clock.advance(30)
-            (ping,) = peer.events()
-            self.assertIsInstance(ping, Ping)
-        peer.client.transport.producer.pauseProducing()
-        self.clock.advance(3600)
-        self.assertEqual(peer.events(), [])
-        self.assertEqual(self.attachment.detached_with, [])
-
-
-class EndTests(ServeTestCase):
-    """How a session ends."""
-
-    def ended(self, ending: Ending) -> tuple[Peer, Any]:
-        peer = self.connect()
-        self.attachment.transport.write(b"last words")
-        self.attachment.transport.end(ending)
-        self.attachment.transport.end(Ending(SHUTTING_DOWN))
-        self.attachment.transport.write(b"too late")
-        output, status, close = peer.events()
-        self.assertEqual(bytes(output.data), b"\x01last words")
-        self.assertEqual(bytes(status.data[:1]), b"\x03")
-        self.assertEqual(close.code, 1000)
-        return peer, json.loads(bytes(status.data[1:]))
-
-    def test_order(self) -> None:
-        """Output, status, Close; then the client's Close, and only then the connection."""
-        peer, status = self.ended(Ending(COMPLETED))
-        self.assertEqual(status, {"metadata": {}, "status": "Success"})
-        self.assertFalse(peer.client.closed)
-        self.assertEqual(self.attachment.detached_with, [])
-        peer.say(CloseConnection(1000))
-        self.assertTrue(peer.client.closed)
-        self.assertFalse(peer.client.aborted)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_exit_code(self) -> None:
-        """A process's code is in the status."""
-        _, status = self.ended(Ending(COMPLETED, exit_code=7))
-        self.assertEqual(status["reason"], "NonZeroExitCode")
-        self.assertEqual(status["details"]["causes"], [{"reason": "ExitCode", "message": "7"}])
-
-    def test_broken(self) -> None:
-        """A broken line is told as a Failure, and closed in the same order."""
-        _, status = self.ended(Ending(LINE_LOST, "the line is lost"))
-        self.assertEqual((status["status"], status["message"]), ("Failure", "the line is lost"))
-
-    def test_input_after_the_end(self) -> None:
-        """What the client still sends is thrown away."""
-        peer, _ = self.ended(Ending(COMPLETED))
-        peer.raw(masked(b"\0typed") + masked(b'\x04{"Width":1,"Height":1}'))
-        self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
-
-    def test_end_while_input_is_paused(self) -> None:
-        """A client that was made to wait is read again, for its Close."""
-        peer = self.connect()
-        self.attachment.transport.pause_input()
-        peer.send(b"\0" + b"x" * 1000)
-        self.attachment.transport.end(Ending(COMPLETED))
-        self.assertEqual(peer.client.transport.producerState, "producing")
-        peer.say(CloseConnection(1000))
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-        self.assertEqual(self.attachment.received, b"")
-
-    def test_silent_client(self) -> None:
-        """A client that never closes is waited for, but not for ever."""
-        peer, _ = self.ended(Ending(COMPLETED))
-        self.clock.advance(14)
-        self.assertFalse(peer.client.closed)
-        self.clock.advance(1)
-        self.assertTrue(peer.client.closed)
-        self.assertFalse(peer.client.aborted)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-
-    def test_slow_reader(self) -> None:
-        """A client that still reads the output is given more time, each time it reads."""
-        peer = self.connect()
-        flow = peer.client.transport.producer
-        flow.pauseProducing()
-        self.attachment.transport.end(Ending(COMPLETED))
-        for _ in range(5):
-            self.clock.advance(14)
-            flow.pauseProducing()
-            flow.resumeProducing()
-        self.assertFalse(peer.client.closed)
-        self.clock.advance(15)
-        self.assertTrue(peer.client.closed)
-
-    def test_stuck_reader(self) -> None:
-        """One that reads nothing is cut off in the end."""
-        peer = self.connect()
-        peer.client.transport.producer.pauseProducing()
-        peer.client.transport.loseConnection = lambda: None  # a buffer that never empties
-        self.attachment.transport.end(Ending(COMPLETED))
-        self.clock.advance(15)
-        self.assertFalse(peer.client.closed)
-        del peer.client.transport.loseConnection
-        self.clock.advance(15)
-        self.assertTrue(peer.client.aborted)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-
-    def test_client_closes(self) -> None:
-        """A client's Close ends the attachment and is answered."""
-        peer = self.connect()
-        peer.say(CloseConnection(1000, "bye"))
-        (close,) = peer.events()
-        self.assertEqual(close.code, 1000)
-        self.assertEqual(self.attachment.detached_with, ["client closed"])
-        self.assertTrue(peer.client.closed)
-        self.attachment.transport.write(b"nobody is there")
-        self.attachment.transport.end(Ending(COMPLETED))
-        self.assertEqual(self.attachment.detached_with, ["client closed"])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_client_vanishes(self) -> None:
-        """So does a lost connection."""
-        peer = self.connect()
-        peer.client.lose()
-        self.assertEqual(self.attachment.detached_with, ["connection closed"])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        late = RecordingProducer()
-        self.attachment.transport.registerProducer(late, True)
-        self.assertEqual(late.calls, ["stop"])
-
-    def test_end_at_once(self) -> None:
-        """An attachment may end while it is attached."""
-
-        class Refusing(RecordingAttachment):
-            def attached(self, transport: IAttachmentTransport) -> None:
-                super().attached(transport)
-                transport.end(Ending(LINE_LOST, "no line"))
-
-        self.attach(Refusing())
-        peer = Peer(self.server, early=masked(b"\0typed"))
-        greeting, status, close = peer.events()
-        self.assertEqual(bytes(greeting.data), b"\x01")
-        self.assertIn(b"no line", bytes(status.data))
-        self.assertEqual(close.code, 1000)
-        self.assertEqual(self.attachment.received, b"")
-
-    def test_cut(self) -> None:
-        """When there is no time left, the connection is reset."""
-        peer = self.connect()
-        self.serving.server.cut()
-        self.assertTrue(peer.client.aborted)
-        self.assertEqual(len(self.attachment.detached_with), 1)
-
-    def test_echo(self) -> None:
-        """A whole session: input, its echo, the input's end, success."""
-        self.attach(EchoAttachment())
-        peer = self.connect()
-        peer.send(b"\0hi")
-        peer.send(b"\xff\0")
-        echo, status, close = peer.events()
-        self.assertEqual((bytes(echo.data), bytes(status.data)), (b"\x01hi", SUCCESS))
-        self.assertEqual(close.code, 1000)
 
 
 class ViolationTests(ServeTestCase):
@@ -661,13 +373,9 @@ class ViolationTests(ServeTestCase):
             with self.subTest(data=data):
                 self.refused(data, 1002)
 
-    def test_violation_after_the_end(self) -> None:
-        """Whoever breaks the protocol while closing is hung up on."""
-        peer = self.connect()
-        self.attachment.transport.end(Ending(COMPLETED))
-        peer.raw(masked(b"x", 3))
-        self.assertTrue(peer.client.closed)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
+
+class AnyBytesTests(ServeTestCase):
+    """Whoever it is."""
 
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6))
@@ -709,45 +417,25 @@ class CaptureTests(ServeTestCase):
                     self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
 
 
-class Base64ContractTests(AttachmentTransportContract, ServeTestCase):
+class ContractTests(EndOfInputContract, ServeTestCase):
+    """What every attachment may expect, in version 5."""
+
+    user: Callable[..., ContractUser] = WebSocketUser
+
+    def new_user(self, query: bytes = b"") -> ContractUser:
+        return self.user(self.server, query)
+
+
+class OlderContractTests(NoEndOfInputContract, ServeTestCase):
+    """The same in version 4."""
+
+    user: Callable[..., ContractUser] = OlderUser
+
+    def new_user(self, query: bytes = b"") -> ContractUser:
+        return self.user(self.server, query)
+
+
+class Base64ContractTests(OlderContractTests):
     """The same in base64."""
 
-    def attach_now(self, attachment: RecordingAttachment) -> None:
-        self.attach(attachment)
-        self.peer = Peer(self.server, protocols=b"v4.base64.channel.k8s.io")
-
-    def user_types(self, data: bytes) -> None:
-        self.peer.say(TextMessage("0" + base64.b64encode(data).decode()))
-
-    def user_leaves(self) -> None:
-        self.peer.client.lose()
-
-    def user_saw(self) -> bytes:
-        texts = [one.data for one in self.peer.events() if isinstance(one, TextMessage)]
-        return b"".join(base64.b64decode(one[1:]) for one in texts if one[0] == "1")
-
-    def block_output(self, blocked: bool) -> None:
-        flow = self.peer.client.transport.producer
-        flow.pauseProducing() if blocked else flow.resumeProducing()
-
-
-class ContractTests(AttachmentTransportContract, ServeTestCase):
-    """What every attachment may expect of its transport."""
-
-    def attach_now(self, attachment: RecordingAttachment) -> None:
-        self.attach(attachment)
-        self.peer = Peer(self.server)
-
-    def user_types(self, data: bytes) -> None:
-        self.peer.send(b"\0" + data)
-
-    def user_leaves(self) -> None:
-        self.peer.client.lose()
-
-    def user_saw(self) -> bytes:
-        events = [event for event in self.peer.events() if hasattr(event, "data")]
-        return b"".join(bytes(event.data[1:]) for event in events if event.data[0] == 1)
-
-    def block_output(self, blocked: bool) -> None:
-        flow = self.peer.client.transport.producer
-        flow.pauseProducing() if blocked else flow.resumeProducing()
+    user = Base64User

@@ -26,16 +26,16 @@ from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.spdy import UNREAD_BYTES
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
-from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryServer
 from twisted_exec.wire import spdy_frames as frames
 from twisted_exec.wire.spdy_frames import RstStream, SynReply
 
-from ..contracts.attachment import AttachmentTransportContract
+from ..contracts.attachment import ContractUser, EndOfInputContract
 from ..wire.test_spdy_frames import CAPTURES
 from .spdy_peer import SPDYPeer, handshake
 from .test_remotecommand import ServeTestCase, Serving
 from .test_sessions import Records
+from .users import SPDYUser
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 TERMINAL = ("error", "stdin", "stdout", "resize")
@@ -223,79 +223,6 @@ class BeginningTests(SPDYTestCase):
 class TalkTests(SPDYTestCase):
     """Input, output, sizes."""
 
-    def test_input(self) -> None:
-        """Input arrives, and its end behind it."""
-        peer = self.begin()
-        peer.send("stdin", b"ab")
-        peer.send("stdin", b"c", fin=True)
-        self.assertEqual((self.attachment.received, self.attachment.input_ends), (b"abc", 1))
-        self.assertEqual(self.serving.server.bytes_to_machine, 3)
-        self.attachment.transport.write(b"still here")
-        self.assertEqual(peer.said(), [("stdout", b"still here")])
-
-    def test_resize(self) -> None:
-        """Sizes arrive, however they are cut into frames."""
-        peer = self.begin()
-        for part in (b'{"Width":80,"Height":24}\n{"Wi', b'dth":81,"Height":25}\n', b"x", b"{}"):
-            peer.send("resize", part)
-        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24), TerminalSize(81, 25)])
-
-    def test_output(self) -> None:
-        """Output goes out in frames of 32 KiB at most."""
-        peer = self.begin()
-        data = bytes(range(256)) * 300
-        self.attachment.transport.write(data)
-        sizes = [len(frame.data) for frame in peer.frames() if isinstance(frame, frames.Data)]
-        self.assertEqual((max(sizes), sum(sizes)), (32 << 10, len(data)))
-        self.assertEqual(self.serving.server.bytes_to_user, len(data))
-
-    def test_paused(self) -> None:
-        """Input is kept up to a limit while the attachment takes none; then nothing is read."""
-        peer = self.begin()
-        transport = self.attachment.transport
-        transport.pause_input()
-        peer.send("stdin", b"a" * 999)
-        self.assertEqual(peer.client.transport.producerState, "producing")
-        peer.send("stdin", b"b")
-        self.assertEqual(peer.client.transport.producerState, "paused")
-        transport.resume_input()
-        self.assertEqual(self.attachment.received, b"a" * 999 + b"b")
-        self.assertEqual(peer.client.transport.producerState, "producing")
-
-    def test_flow(self) -> None:
-        """The attachment's producer is paced by the transport."""
-        peer = self.begin()
-        producer = RecordingProducer()
-        self.attachment.transport.registerProducer(producer, True)
-        peer.client.transport.producer.pauseProducing()
-        peer.client.transport.producer.resumeProducing()
-        self.assertEqual(producer.calls, ["pause", "resume"])
-
-    def test_pings(self) -> None:
-        """A ping is answered, and while output is blocked the latest of them later."""
-        peer = self.begin()
-        peer.raw(frames.ping(1))
-        self.assertEqual(peer.said(), ["ping 1"])
-        flow = peer.client.transport.producer
-        flow.pauseProducing()
-        for number in range(3, 2001, 2):
-            peer.raw(frames.ping(number))
-        self.assertEqual(peer.said(), [])
-        flow.resumeProducing()
-        self.assertEqual(peer.said(), ["ping 1999"])
-
-    def test_our_pings(self) -> None:
-        """The client is pinged, and not pressed for an answer."""
-        peer = self.begin()
-        for number in range(3):
-            self.clock.advance(30)
-            self.assertEqual(peer.said(), [f"ping {2 * number + 2}"])
-        peer.raw(frames.ping(6))
-        peer.client.transport.producer.pauseProducing()
-        self.clock.advance(3600)
-        self.assertEqual(peer.said(), [])
-        self.assertEqual(self.attachment.detached_with, [])
-
     def test_answers_nobody_reads(self) -> None:
         """A client that makes us answer and reads nothing is hung up on."""
         peer = self.begin()
@@ -317,42 +244,6 @@ class TalkTests(SPDYTestCase):
 
 class EndTests(SPDYTestCase):
     """How a session ends."""
-
-    def ended(self, ending: Ending) -> tuple[SPDYPeer, Any]:
-        peer = self.begin()
-        self.attachment.transport.write(b"last words")
-        self.attachment.transport.end(ending)
-        self.attachment.transport.write(b"too late")
-        output, (name, status), *ends = peer.said()
-        self.assertEqual((output, name), (("stdout", b"last words"), "error"))
-        self.assertEqual(ends, ["end error", "reset stdin", "end stdout", "reset resize"])
-        self.assertFalse(peer.client.closed)
-        self.assertEqual(self.attachment.detached_with, [])
-        return peer, json.loads(status)
-
-    def test_order(self) -> None:
-        """Output, status, an end to each stream; then it is for the client to leave."""
-        peer, status = self.ended(Ending(COMPLETED))
-        self.assertEqual(status, {"metadata": {}, "status": "Success"})
-        peer.raw(frames.go_away(0))
-        self.assertEqual(peer.said(), ["go away 0"])
-        self.assertTrue(peer.client.closed)
-        self.assertFalse(peer.client.aborted)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_client_just_closes(self) -> None:
-        """Some leave without a word."""
-        peer, status = self.ended(Ending(LINE_LOST, "the line is lost"))
-        self.assertEqual(status["message"], "the line is lost")
-        peer.client.lose()
-        self.assertEqual(self.attachment.detached_with, [LINE_LOST])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_exit_code(self) -> None:
-        """A process's code is in the status."""
-        _, status = self.ended(Ending(COMPLETED, exit_code=7))
-        self.assertEqual(status["details"]["causes"], [{"reason": "ExitCode", "message": "7"}])
 
     def test_text(self) -> None:
         """Before version 4 there is a text, or nothing."""
@@ -377,54 +268,6 @@ class EndTests(SPDYTestCase):
         peer.open("resize")
         self.assertEqual(peer.frames(), [SynReply(7), RstStream(7, 5)])
 
-    def test_silent_client(self) -> None:
-        """A client that never leaves is waited for, but not for ever."""
-        peer, _ = self.ended(Ending(COMPLETED))
-        self.clock.advance(14)
-        self.assertFalse(peer.client.closed)
-        self.clock.advance(1)
-        self.assertEqual(peer.said(), ["go away 0"])
-        self.assertTrue(peer.client.closed)
-        self.assertFalse(peer.client.aborted)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-
-    def test_slow_reader(self) -> None:
-        """A client that still reads is given more time, each time it reads."""
-        peer = self.begin()
-        flow = peer.client.transport.producer
-        flow.pauseProducing()
-        self.attachment.transport.end(Ending(COMPLETED))
-        for _ in range(5):
-            self.clock.advance(14)
-            flow.pauseProducing()
-            flow.resumeProducing()
-        self.assertFalse(peer.client.closed)
-        self.clock.advance(15)
-        self.assertTrue(peer.client.closed)
-
-    def test_stuck_reader(self) -> None:
-        """One that reads nothing is cut off in the end."""
-        peer = self.begin()
-        peer.client.transport.producer.pauseProducing()
-        peer.client.transport.loseConnection = lambda: None  # a buffer that never empties
-        self.attachment.transport.end(Ending(COMPLETED))
-        self.clock.advance(15)
-        self.assertFalse(peer.client.closed)
-        del peer.client.transport.loseConnection
-        self.clock.advance(15)
-        self.assertTrue(peer.client.aborted)
-
-    def test_end_while_input_is_paused(self) -> None:
-        """A client that was made to wait is read again, to see it leave."""
-        peer = self.begin()
-        self.attachment.transport.pause_input()
-        peer.send("stdin", b"x" * 1000)
-        self.attachment.transport.end(Ending(COMPLETED))
-        self.assertEqual(peer.client.transport.producerState, "producing")
-        peer.raw(frames.go_away(0))
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-        self.assertEqual(self.attachment.received, b"")
-
     def test_client_leaves(self) -> None:
         """A client may leave first: kubectl resets its streams, and goes."""
         peer = self.begin()
@@ -436,32 +279,6 @@ class EndTests(SPDYTestCase):
         self.assertEqual(self.attachment.input_ends, 1)
         self.assertTrue(peer.client.closed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_end_at_once(self) -> None:
-        """An attachment may end while it is attached."""
-
-        class Refusing(RecordingAttachment):
-            def attached(self, transport: IAttachmentTransport) -> None:
-                super().attached(transport)
-                transport.end(Ending(LINE_LOST, "no line"))
-
-        self.attach(Refusing())
-        peer = self.begin_any("error", "stdin", "stdout")
-        (name, status), *ends = peer.said()
-        self.assertEqual((name, json.loads(status)["message"]), ("error", "no line"))
-        self.assertEqual(ends, ["end error", "reset stdin", "end stdout"])
-
-    def begin_any(self, *names: str) -> SPDYPeer:
-        peer = SPDYPeer(self.server)
-        peer.open(*names)
-        return peer
-
-    def test_cut(self) -> None:
-        """When there is no time left, the connection is reset."""
-        peer = self.begin()
-        self.serving.server.cut()
-        self.assertTrue(peer.client.aborted)
-        self.assertEqual(len(self.attachment.detached_with), 1)
 
     def test_echo(self) -> None:
         """A whole session: input, its echo, the input's end, success."""
@@ -570,14 +387,6 @@ class ViolationTests(SPDYTestCase):
         self.assertEqual(len(self.attachment.detached_with), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_after_the_end(self) -> None:
-        """Whoever breaks it while the session ends is hung up on."""
-        peer = self.begin()
-        self.attachment.transport.end(Ending(COMPLETED))
-        peer.raw(b"\xff" * 8)
-        self.assertTrue(peer.client.closed)
-        self.assertEqual(self.attachment.detached_with, [COMPLETED])
-
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.binary(min_size=1, max_size=64), max_size=6), st.booleans())
     def test_anything(self, chunks: list[bytes], begun: bool) -> None:
@@ -623,22 +432,8 @@ class CaptureTests(SPDYTestCase):
                     self.assertEqual(getattr(cut, name), getattr(whole, name), (path.name, split))
 
 
-class ContractTests(AttachmentTransportContract, SPDYTestCase):
+class ContractTests(EndOfInputContract, SPDYTestCase):
     """What every attachment may expect of its transport."""
 
-    def attach_now(self, attachment: RecordingAttachment) -> None:
-        self.attach(attachment)
-        self.peer = self.begin()
-
-    def user_types(self, data: bytes) -> None:
-        self.peer.send("stdin", data)
-
-    def user_leaves(self) -> None:
-        self.peer.client.lose()
-
-    def user_saw(self) -> bytes:
-        return self.peer.output()
-
-    def block_output(self, blocked: bool) -> None:
-        flow = self.peer.client.transport.producer
-        flow.pauseProducing() if blocked else flow.resumeProducing()
+    def new_user(self, query: bytes = b"") -> ContractUser:
+        return SPDYUser(self.server, query)
