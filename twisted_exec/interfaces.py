@@ -23,6 +23,7 @@ door                      what is behind it
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
 :class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
 :class:`IAuthorizer`      may they: ``auth.rbac``, ``auth.delegated``
+:class:`IRulesAuthorizer`  the same by rules that it can tell: ``auth.rbac``
 :class:`IRuleSource`      where RBAC's rules come from
 :class:`IAuditSink`       ``observe.audit.JSONLinesAudit``
 ========================  ======================================================
@@ -31,7 +32,14 @@ door                      what is behind it
 from __future__ import annotations
 
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IAPIServer
-from twisted_exec.auth.interfaces import Attributes, Decision, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    Decision,
+    IAuthenticator,
+    IAuthorizer,
+    IRulesAuthorizer,
+    User,
+)
 from twisted_exec.auth.rbac import IRuleSource
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient
@@ -85,6 +93,7 @@ __all__ = [
     "IMachineRuntime",
     "IPoollet",
     "IRuleSource",
+    "IRulesAuthorizer",
     "IRun",
     "IStorage",
     "IStreamLocator",

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apiserver.support import MACHINES, PODS, APITestCase
+from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase
 from twisted_exec.api import kinds
-from twisted_exec.api.schema import Schema
+from twisted_exec.api.schema import Schema, check
 from twisted_exec.api.strategy import full_schema
 from twisted_exec.apiserver.rest import root_of
 
@@ -27,25 +27,27 @@ _ANY = st.recursive(
 _WORDS = st.sampled_from(["a", "default", "small", "On", "Off", "1Gi", "0", "", "x/y", "A", "Role"])
 
 
-def like(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values that nearly fit a schema: sometimes a part is something else."""
+def like(schema: Schema, *, nearly: bool = True) -> st.SearchStrategy[Any]:
+    """Values that fit a schema, or nearly: sometimes a part is something else."""
     kind = schema.get("type")
     if "enum" in schema:
         fitting: st.SearchStrategy[Any] = st.sampled_from(schema["enum"])
     elif kind == "object" and "properties" in schema:
-        inner = {key: like(value) for key, value in schema["properties"].items()}
-        fitting = st.fixed_dictionaries({}, optional=inner)
+        inner = {key: like(value, nearly=nearly) for key, value in schema["properties"].items()}
+        needed = {} if nearly else {key: inner.pop(key) for key in schema.get("required", ())}
+        fitting = st.fixed_dictionaries(needed, optional=inner)
     elif kind == "object":
-        fitting = st.dictionaries(_WORDS, like(schema.get("additionalProperties", {})), max_size=3)
+        values = like(schema.get("additionalProperties", {}), nearly=nearly)
+        fitting = st.dictionaries(_WORDS, values, max_size=3)
     elif kind == "array":
-        fitting = st.lists(like(schema["items"]), max_size=3)
+        fitting = st.lists(like(schema["items"], nearly=nearly), max_size=3)
     elif kind == "integer":
         fitting = st.integers(-5, 99999)
     elif kind == "boolean":
         fitting = st.booleans()
     else:
         fitting = _WORDS
-    return st.one_of(fitting, fitting, fitting, fitting, _ANY)
+    return st.one_of(fitting, fitting, fitting, fitting, _ANY) if nearly else fitting
 
 
 _KINDS = st.sampled_from(kinds.ALL).flatmap(
@@ -121,6 +123,32 @@ class AnythingTests(APITestCase):
         )
         raw = json.dumps(operations).encode()
         self.check("PATCH", f"{MACHINES}/a", raw, "application/json-patch+json")
+
+    @_SETTINGS
+    @given(
+        like(full_schema(kinds.MACHINES)["properties"]["spec"], nearly=False),
+        like(full_schema(kinds.MACHINES)["properties"]["status"], nearly=False),
+        like(full_schema(kinds.MACHINEPOOLS)["properties"]["status"], nearly=False),
+    )
+    def test_pods(self, spec: Any, machine: Any, pool: Any) -> None:
+        """Whatever a machine and its pool say of themselves, the machine is a Pod."""
+        reference = {"machineClassRef": {"name": "c"}, "machinePoolRef": {"name": "p"}}
+        self.ask("POST", MACHINES, {"metadata": {"name": "a"}, "spec": reference})
+        self.ask("POST", POOLS, {"metadata": {"name": "p"}})
+        self.answer("GET", PODS)
+        for path, patch in (
+            (f"{MACHINES}/a", {"spec": spec | reference}),
+            (f"{MACHINES}/a/status", {"status": machine}),
+            (f"{POOLS}/p/status", {"status": pool}),
+        ):
+            self.check("PATCH", path, json.dumps(patch).encode(), MERGE)
+        pod = self.answer("GET", f"{PODS}/a")
+        self.assertEqual(check(full_schema(kinds.PODS), pod), [])
+        version = self.answer("GET", f"{MACHINES}/a")["metadata"]["resourceVersion"]
+        self.assertGreaterEqual(int(pod["metadata"]["resourceVersion"]), int(version))
+        self.answer(
+            "GET", PODS, headers=[("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]
+        )
 
     @_SETTINGS
     @given(

@@ -23,6 +23,7 @@ from tests import needs
 from tests.flows import kubectls, programs
 from tests.kube.test_exec import Collector
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.exec import ConsoleEndpoint, ConsoleLost
@@ -148,6 +149,18 @@ class ReadyTests(StandaloneCase):
         shell = await self.client().get(MACHINES, "demo-shell", "default")
         self.assertEqual(shell["status"]["state"], "Running")
 
+    async def test_pods(self) -> None:
+        """Each machine is a Pod as well, unless it is told otherwise."""
+        pods = Resource("", "v1", "pods", "Pod")
+        program = await self.ready()
+        shown = await self.client().get(pods, "demo-shell", "default")
+        self.assertEqual(shown["status"]["phase"], "Running")
+        await program.stop()
+        await self.ready("--no-pods-view")
+        with self.assertRaises(APIError) as caught:
+            await self.client().list(pods, "default")
+        self.assertEqual(caught.exception.code, 404)
+
     test_first_start.skip = needs.qemu()  # type: ignore[attr-defined]
     test_kubectl.skip = needs.kubectl()  # type: ignore[attr-defined]
     test_kubectl_console_of_the_machine.skip = (  # type: ignore[attr-defined]
@@ -267,5 +280,8 @@ class RefusedTests(StandaloneCase):
         await self.refused(
             r"cannot read '.*/nix': No such file or directory",
             *("--port", "0", "--token-auth-file", "nix"),
+        )
+        await self.refused(
+            r"--pods-view and --no-pods-view: give one of them", "--pods-view", "--no-pods-view"
         )
         await self.refused(r".*--prot.*; see twistd exec-standalone --help", "--prot", "1")
