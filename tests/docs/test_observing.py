@@ -15,6 +15,7 @@ from zope.interface import implementer
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.poollet import loop
 from twisted_exec.wire import remotecommand
 
 from . import pages
@@ -61,6 +62,12 @@ class ObservingPageTests(SynchronousTestCase):
         for sample in samples:
             for label in sample.labels:
                 self.assertIn(f"``{label}``", told, sample.name)
+
+    def test_events(self) -> None:
+        """Why a poollet's Events are posted."""
+        told = pages.table(self.page, "Events of poollets")
+        for reason in loop._FAILURES.values():
+            self.assertIn(f"``{reason}``", told)
 
 
 class AnswersPageTests(SynchronousTestCase):
