@@ -3,6 +3,8 @@ Installs what the JavaScript client needs: ``python -m tests.clients.javascript 
 
 Exactly what ``package-lock.json`` says, outside of the checkout, and once for each
 content of it.  Where there is no npm, nothing is done: the tests then say what is missing.
+
+client-node 2 works, too; but it needs a node 22, which Debian does not have yet.
 """
 
 from __future__ import annotations

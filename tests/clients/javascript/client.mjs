@@ -112,11 +112,9 @@ async function canI() {
 
 async function logs() {
     const output = new Shown();
-    const controller = await new Log(config).log(namespace, machine, 'console', output.stream, {
-        follow: true,
-    });
+    await new Log(config).log(namespace, machine, 'console', output.stream, { follow: true });
     await output.until(answer);
-    controller.abort();
+    process.exit(); // version 2 lets nobody catch the error of an abort
 }
 
 // Consoles.
