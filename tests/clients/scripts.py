@@ -31,6 +31,10 @@ from .place import NAMESPACE, Place, answer, answers, question
 _HERE = Path(__file__).parent
 
 NO_SCHEMAS = "The library shows no schemas."
+FETCH_FIRST = (
+    "The page fetches something from the server first: for a WebSocket alone Chromium does not "
+    "go on without a client certificate, which the server asks for and does not need."
+)
 NO_STATUS = "Its ``Attach`` throws the status away; the other ways were tried."
 NOT_HTTP = "No WebSocket: an HTTP request, as the other rows make it."
 NO_APPLY = (
@@ -244,6 +248,7 @@ class Chromium(Browser):
     """The same by a page in a real browser."""
 
     name = "WebSocket of a page in Chromium"
+    notes = dict.fromkeys(("attach", "exec"), FETCH_FIRST) | {"console": MACHINES_EXEC}
 
     def __init__(self, program: str) -> None:
         Script.__init__(self, [sys.executable, str(_HERE / "browser" / "page.py"), program])

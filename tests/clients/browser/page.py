@@ -51,7 +51,7 @@ def main() -> None:
         "column": column,
         "machine": machine,
         "mark": mark,
-        "server": os.environ["SERVER"].replace("https://", "wss://"),
+        "server": os.environ["SERVER"],
         "token": os.environ["TOKEN"],
         "namespace": os.environ["NAMESPACE"],
     }
