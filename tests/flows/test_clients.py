@@ -1,0 +1,61 @@
+"""
+Every client that is here, against a whole chain; and the table of them in the documentation.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests import needs
+from tests.clients import matrix
+from tests.clients.table import CANNOT, COLUMNS, WORKS, Row, read, render
+
+REQUIRED = (
+    *(f"kubectl 1.{minor}" for minor in (27, 29, 30, 31, 33)),
+    "Python ``kubernetes``",
+    "JavaScript ``@kubernetes/client-node``",
+    "WebSocket of a page",
+)
+
+
+class ClientsTests(TestCase):
+    """The clients themselves."""
+
+    timeout = 600
+    skip = needs.kubectl() or needs.javascript()
+
+    async def test_matrix(self) -> None:
+        """What each can do by its nature works, and is what the documentation says."""
+        rows, failures = await matrix.find(await matrix.here())
+        print(f"\n{render(rows)}")
+        self.assertEqual(failures, [], "\n\n".join(failures))
+        told = read(matrix.PAGE.read_text(encoding="utf-8"))
+        for row in rows:
+            # Another machine may have a kubectl of which the page does not tell.
+            if row.client in told:
+                self.assertEqual(told[row.client], row.marks, f"write it again: {matrix.COMMAND}")
+
+
+class PageTests(SynchronousTestCase):
+    """What was found, as it is written."""
+
+    def test_rows(self) -> None:
+        """The page has the clients that matter, the newest kubectl too, and nothing failed."""
+        told = read(matrix.PAGE.read_text(encoding="utf-8"))
+        for client in REQUIRED:
+            self.assertIn(client, told)
+        newest = max(int(name.split(".")[1]) for name in told if name.startswith("kubectl 1."))
+        self.assertGreater(newest, 33)
+        for client, marks in told.items():
+            self.assertLessEqual(set(marks.values()), {WORKS, CANNOT}, client)
+            if client.startswith("kubectl"):
+                self.assertEqual(set(marks.values()), {WORKS}, client)
+
+    def test_read(self) -> None:
+        """What is written is read, footnotes or not; the same text is one footnote."""
+        marks = dict.fromkeys(COLUMNS, WORKS) | {"get": CANNOT, "watch": CANNOT}
+        notes = {"get": "It cannot.", "watch": "It cannot.", "apply": "Otherwise."}
+        rows = [Row("one", "1", marks, notes), Row("two", "2", dict.fromkeys(COLUMNS, WORKS))]
+        text = matrix.page(rows, "2026-11-20")
+        self.assertEqual(read(text), {row.client: row.marks for row in rows})
+        self.assertEqual(text.count("It cannot."), 1)
