@@ -99,16 +99,8 @@ class SetTests(SynchronousTestCase):
             fieldset.union(left, right),
             fieldset.intersection(left, right),
             fieldset.difference(left, right),
-            fieldset.outside(left, right),
         ):
             self.assertEqual(result, fieldset.made_of(told(result)))
-
-    @given(PATHS, PATHS)
-    def test_outside(self, one: list[Path], trees: list[Path]) -> None:
-        """Whole trees are cut away."""
-        result = fieldset.outside(fieldset.made_of(one), fieldset.made_of(trees))
-        kept = {path for path in one if not any(path[: len(tree)] == tree for tree in trees)}
-        self.assertEqual(told(result), kept)
 
     @given(PATHS, STEPS)
     def test_one_step(self, paths: list[Path], step: str) -> None:

@@ -43,8 +43,8 @@ def value_step(value: Any) -> str:
     return f"v:{_json(value)}"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+# Made once: json.dumps would make one for each of the many small values.
+_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
 def decode(raw: Any) -> FieldSet:
@@ -188,20 +188,6 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
         rest = _node(member, difference(_children(node), _children(less)))
         if rest is not None:
             result[step] = rest
-    return result
-
-
-def outside(fields: FieldSet, trees: FieldSet) -> FieldSet:
-    """What of ``fields`` is neither in ``trees`` nor below a path that is."""
-    result: FieldSet = {}
-    for step, node in _children(fields).items():
-        cut = trees.get(step)
-        if cut is None:
-            result[step] = node
-        elif not _is_member(cut):
-            rest = _node(_is_member(node), outside(node, cut))
-            if rest is not None:
-                result[step] = rest
     return result
 
 

@@ -213,13 +213,12 @@ def _told(old: Object | None, told: Any, version: str, writer: Writer) -> Manage
 def _updated(
     kind: Kind, old: Object | None, new: Object, managed: Managed, writer: Writer
 ) -> Managed:
-    before: Object = old if old is not None else {}
-    difference = structured.compare(strategy.full_schema(kind), _bare(before), _bare(new))
+    before = _within(kind, writer.subresource, old or {})
+    after = _within(kind, writer.subresource, new)
+    difference = structured.compare(strategy.full_schema(kind), before, after)
     taken = fieldset.union(difference.added, difference.modified)
-    reset = _reset_fields(kind, writer.subresource)
-    gone = fieldset.union(taken, difference.removed)
-    left = _less(managed, fieldset.outside(gone, reset))
-    own = fieldset.difference(fieldset.outside(taken, reset), _SERVER_FIELDS)
+    left = _less(managed, fieldset.union(taken, difference.removed))
+    own = fieldset.difference(taken, _SERVER_FIELDS)
     if own:
         manager = _manager(kind, writer, UPDATE)
         earlier = left.get(manager, Entry({}))
@@ -234,19 +233,19 @@ def _manager(kind: Kind, writer: Writer, operation: str) -> Manager:
 
 def _bare(obj: Object) -> Object:
     """The object without its entries, which are nobody's."""
-    if "managedFields" not in obj.get("metadata", {}):
+    metadata = obj.get("metadata") or {}
+    if "managedFields" not in metadata:
         return obj
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    return {**obj, "metadata": metadata}
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**obj, "metadata": kept}
 
 
-def _reset_fields(kind: Kind, subresource: str) -> FieldSet:
-    """The trees that a write does not reach."""
+def _within(kind: Kind, subresource: str, obj: Object) -> Object:
+    """What of an object a write reaches: the status, or all but that and what is the server's."""
     if subresource:
-        others = [key for key in (*kind.schema, "metadata") if key != subresource]
-    else:
-        others = [*kind.server_fields, *(["status"] if kind.has_status else [])]
-    return fieldset.made_of((fieldset.field_step(key),) for key in others)
+        return {subresource: obj[subresource]} if subresource in obj else {}
+    beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
+    return {key: value for key, value in _bare(obj).items() if key not in beyond}
 
 
 def _less(managed: Managed, gone: FieldSet) -> Managed:
@@ -367,20 +366,23 @@ def _applied(
     kind: Kind, live: Object, config: Object, managed: Managed, writer: Writer, *, force: bool
 ) -> Applied:
     schema, live = strategy.full_schema(kind), _bare(live)
-    reset = _reset_fields(kind, writer.subresource)
-    wanted = fieldset.outside(structured.field_set(schema, config), reset)
+
+    def within(obj: Object) -> Object:
+        return _within(kind, writer.subresource, obj)
+
+    wanted = structured.field_set(schema, within(config))
     manager = _manager(kind, writer, APPLY)
     last = managed.get(manager, Entry({}))
     body = structured.merged(schema, live, config)
     if last.fields:
         everyone = [wanted, *(entry.fields for key, entry in managed.items() if key != manager)]
         body = _pruned(schema, body, last.fields, everyone)
-    difference = structured.compare(schema, live, body)
-    taken = fieldset.outside(fieldset.union(difference.added, difference.modified), reset)
+    difference = structured.compare(schema, within(live), within(body))
+    taken = fieldset.union(difference.added, difference.modified)
     others = {key: entry for key, entry in managed.items() if key != manager}
     if not force:
         _check_conflicts(kind, others, taken)
-    left = _less(others, fieldset.union(taken, fieldset.outside(difference.removed, reset)))
+    left = _less(others, fieldset.union(taken, difference.removed))
     own = fieldset.difference(wanted, _SERVER_FIELDS)
     if own:
         time = last.time if body == live else times.timestamp(writer.now)

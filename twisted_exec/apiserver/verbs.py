@@ -315,7 +315,7 @@ class Verbs:
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
-        if old is not None and ownership.only_times_differ(new, old):
+        if draft.managed is not None and old is not None and ownership.only_times_differ(new, old):
             metadata["managedFields"] = old["metadata"]["managedFields"]
 
     def _writer(self, target: Target, options: WriteOptions) -> ownership.Writer:
