@@ -160,3 +160,21 @@ class OpenAPITests(APITestCase):
         self.assertIn("fieldValidation", parameters)
         content = item["get"]["responses"]["200"]["content"]["application/json"]
         self.assertEqual(content["schema"], {"$ref": f"#/components/schemas/{name}"})
+
+    def test_merging(self) -> None:
+        """Clients see how lists and objects merge, and that patches can be applies."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        machine = document["components"]["schemas"]["dev.ironcore.compute.v1alpha1.Machine"]
+        spec = machine["properties"]["spec"]["properties"]
+        metadata = machine["properties"]["metadata"]["properties"]
+        told = [
+            (each["x-kubernetes-list-type"], each.get("x-kubernetes-list-map-keys"))
+            for each in (spec["volumes"], spec["tolerations"], metadata["finalizers"])
+        ]
+        self.assertEqual(told, [("map", ["name"]), ("atomic", None), ("set", None)])
+        for key in ("machineClassRef", "machinePoolSelector"):
+            self.assertEqual(spec[key]["x-kubernetes-map-type"], "atomic")
+        path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}"
+        operation = document["paths"][path]["patch"]
+        self.assertIn("application/apply-patch+yaml", operation["requestBody"]["content"])
+        self.assertIn("force", [each["name"] for each in operation["parameters"]])

@@ -12,7 +12,7 @@ import hashlib
 import json
 from typing import Any
 
-from twisted_exec.api import strategy
+from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.apiserver.registry import Registry
 
@@ -138,8 +138,8 @@ def _paths(kind: Kind) -> Object:
     return found
 
 
-def _parameter(name: str, where: str = "path") -> Object:
-    told: Object = {"name": name, "in": where, "schema": {"type": "string"}}
+def _parameter(name: str, where: str = "path", kind: str = "string") -> Object:
+    told: Object = {"name": name, "in": where, "schema": {"type": kind}}
     return told | {"required": True} if where == "path" else told
 
 
@@ -153,8 +153,9 @@ def _operation(kind: Kind, action: str, name: str = "") -> Object:
     if action in ("post", "put", "patch"):
         # kubectl looks for fieldValidation here and leaves validation to us.
         operation["parameters"] = [_parameter(name, "query") for name in _WRITE_PARAMETERS]
-        types = ["application/json"]
+        types: tuple[str, ...] = ("application/json",)
         if action == "patch":
-            types = ["application/merge-patch+json", "application/json-patch+json"]
+            types = patch.TYPES
+            operation["parameters"].append(_parameter("force", "query", "boolean"))
         operation["requestBody"] = {"content": dict.fromkeys(types, schema)}
     return operation
