@@ -94,6 +94,21 @@ class ClientTestCase(TestCase):
         return caught.exception
 
 
+class AgentTests(ClientTestCase):
+    """What the client calls itself."""
+
+    async def test_named(self) -> None:
+        """Its program, by which servers tell whose fields are whose."""
+        self.server.handler = lambda request: {"metadata": {"name": "x"}}
+        config = ClientConfig(f"http://127.0.0.1:{self.port.getHost().port}")
+        named = KubeClient(config, reactor, agent="exec-poollet")
+        await named.get(MACHINES, "x", "lab")
+        await named.close()
+        await self.client.get(MACHINES, "x", "lab")
+        told = [headers["user-agent"] for headers in self.server.headers]
+        self.assertEqual(told, ["exec-poollet", "twisted-exec"])
+
+
 class PluginTests(ClientTestCase):
     """Requests whose credential a plugin knows."""
 

@@ -20,7 +20,7 @@ from zope.interface import implementer
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, BadGateway, Expired, from_code, from_status
 from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.http import HTTPTransport, Request
+from twisted_exec.kube.http import USER_AGENT, HTTPTransport, Request
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 PAGE = 500
@@ -45,6 +45,8 @@ class KubeClient:
     :param server: the endpoint, instead of the one that ``config`` names.
     :param renew: the configuration as it is now, asked for each request, such
         as :meth:`FollowedConfig.current <twisted_exec.kube.following.FollowedConfig.current>`.
+    :param agent: the program, as its ``User-Agent`` names it; servers keep that as the
+        manager of the fields that it writes.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class KubeClient:
         timeout_seconds: float = 30.0,
         server: IStreamClientEndpoint | None = None,
         renew: Callable[[], ClientConfig] | None = None,
+        agent: str = USER_AGENT,
     ) -> None:
         self._timeout_seconds = timeout_seconds
-        self._http = HTTPTransport(config, reactor, server=server, renew=renew)
+        self._http = HTTPTransport(config, reactor, server=server, renew=renew, agent=agent)
         self._random = random.Random()
 
     @property

@@ -42,7 +42,7 @@ from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.connection import endpoint, identity_headers, identity_stamp
 from twisted_exec.kube.credentials import renewed, settled
 
-USER_AGENT = b"twisted-exec"
+USER_AGENT = "twisted-exec"
 
 # Below the idle time of any server we know (kube-apiserver 90 s and more, ours
 # 60 s), so that the server rarely closes a connection just as we use it.
@@ -77,6 +77,7 @@ class HTTPTransport:
     become idle.
 
     :param renew: the configuration as it is now, asked for each request.
+    :param agent: the program, as its ``User-Agent`` names it.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class HTTPTransport:
         connect_seconds: float = 10.0,
         server: IStreamClientEndpoint | None = None,
         renew: Callable[[], ClientConfig] | None = None,
+        agent: str = USER_AGENT,
     ) -> None:
         self.config = config
+        self._agent = agent.encode("ascii")
         self._shown = config  # with what plugins said
         self._renew = renew
         self._reactor = reactor
@@ -203,7 +206,7 @@ class HTTPTransport:
         return response.code, {}, b""
 
     def _send(self, request: Request, use: _Use) -> Deferred[Any]:
-        headers = Headers({b"User-Agent": [USER_AGENT], b"Accept": [b"application/json"]})
+        headers = Headers({b"User-Agent": [self._agent], b"Accept": [b"application/json"]})
         for name, value in identity_headers(self._shown):
             headers.addRawHeader(name, value)
         if request.body:

@@ -168,7 +168,7 @@ def makeService(options: Options) -> IService:
 
 def _program(options: Options, reactor: Any) -> Program:
     config = FollowedConfig(options["kubeconfig"], options["context"])
-    client = KubeClient(config.current(), reactor, renew=config.current)
+    client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     runtime = IRIClient(
         options["machine-runtime-endpoint"],
         reactor,

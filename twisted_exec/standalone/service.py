@@ -162,7 +162,7 @@ class Standalone(Service):
         await gatherResults([self._begin(server), self._begin(runtime)], consumeErrors=True)
         await self._begin(self._poollet(certificates, server.url, runtime, audit))
 
-        client = self._client(server.url, certificates, certificates.admin)
+        client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
         self._publish(server.url, certificates, await to_try(client))
         self._renewing = LoopingCall(self._renew, server.url)
@@ -221,17 +221,17 @@ class Standalone(Service):
         iri = IRIClient(str(runtime.iri.target), self._reactor)
         iri.startService()
         self._running.append(iri)
-        client = self._client(url, certificates, certificates.poollet_client)
+        client = self._client(url, certificates, certificates.poollet_client, "exec-poollet")
         return Poollet(settings, client, iri, audit, self._reactor)
 
-    def _client(self, url: str, certificates: Certificates, pair: Pair) -> KubeClient:
+    def _client(self, url: str, certificates: Certificates, pair: Pair, agent: str) -> KubeClient:
         config = ClientConfig(
             url,
             ca=Material(path=certificates.pki.serving_ca),
             certificate=Material(path=pair.certificate),
             key=Material(path=pair.key),
         )
-        client = KubeClient(config, self._reactor)
+        client = KubeClient(config, self._reactor, agent=agent)
         self._clients.append(client)
         return client
 
