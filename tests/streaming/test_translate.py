@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
@@ -14,7 +16,6 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.observe.audit import Trail
-from twisted_exec.streaming.carriers import Limits
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     INTERNAL,
@@ -548,12 +549,6 @@ class EndTests(TranslateTestCase):
 class PaceTests(TranslateTestCase):
     """Neither side is given more than it takes."""
 
-    limits = Limits(input_bytes=100_000)
-
-    def held(self) -> int:
-        """What lies in the proxy's transports: two of the four."""
-        return max(len(one.queued) for one in self.network.transports)
-
     def test_slow_user(self) -> None:
         """A user who reads nothing stops the machine's writer, and has all of it in the end."""
         client = self.open()
@@ -573,8 +568,6 @@ class PaceTests(TranslateTestCase):
 
     def proxy_ends(self) -> list[Any]:
         """The transports that the proxy writes to."""
-        mine = (self.user, self.foreign)
-        assert mine
         theirs = self.foreign.servers[0]._carrier.transport
         client = self.user.stream.carrier.transport
         return [one for one in self.network.transports if one not in (theirs, client)]
@@ -643,3 +636,86 @@ class OlderTests(TranslateTestCase):
         self.foreign.servers[0]._carrier.close()
         self.network.pump()
         self.assertEqual(self.user.endings, [Ending(INTERNAL, LOST)])
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(
+        [
+            *("types", "prints", "user pauses", "user resumes", "machine pauses"),
+            *("machine resumes", "resizes", "ends input", "waits"),
+        ]
+    ),
+    st.integers(1, 90_000),
+    st.integers(0, 3),
+)
+LAST = ("leaves", "vanishes", "machine ends", "machine vanishes", "hop ends", "hop cuts")
+
+
+class AnyOrderTests(TranslateTestCase):
+    """Whatever the two sides do, in whatever order, a translation keeps its promises."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(ACTIONS, max_size=20), st.sampled_from(LAST), st.booleans())
+    def test_any_order(
+        self, actions: list[tuple[str, int, int]], last: str, reversed_: bool
+    ) -> None:
+        """
+        Bytes are never changed or reordered, little is kept, it ends once and leaves
+        nothing, and nobody reads success who had none.
+        """
+        self.protocols = (OVER_SPDY,) if reversed_ else (V5,)
+        self.start(**({"speaks": (V5,), "spdy": False} if reversed_ else {}))
+        client = self.open()
+        typed = printed = b""
+        ended = False
+        machine = self.foreign.servers[0]._carrier.transport
+        for what, amount, turns in actions:
+            data = bytes(range(256)) * (amount // 256 + 1)
+            if what == "types" and not ended:
+                client.write(data)
+                typed += data
+            elif what == "prints":
+                self.attachment.transport.write(data)
+                printed += data
+            elif what in ("user pauses", "user resumes"):
+                client.pause_output() if what == "user pauses" else client.resume_output()
+            elif what in ("machine pauses", "machine resumes"):
+                machine.pauseProducing() if what == "machine pauses" else machine.resumeProducing()
+            elif what == "resizes":
+                client.resize(TerminalSize(amount % 500 + 1, 24))
+            elif what == "ends input" and not ended:
+                client.end_input()
+                ended = True
+            for _ in range(turns):
+                for one in list(self.network.transports):
+                    one.step(20_000)
+        self.finish(last, client, machine)
+        self.assertTrue(typed.startswith(self.attachment.received))
+        self.assertTrue(printed.startswith(self.user.received))
+        if last == "machine ends":
+            self.assertEqual(self.user.received, printed)
+            self.assertEqual([one.exit_code for one in self.user.endings], [9])
+        self.assertFalse([one for one in self.user.endings if one.ok])
+        self.assertEqual(len(self.sessions), 0)
+        self.records.check_pairs()
+        self.assertTrue(all(one.lost for one in self.network.transports))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def finish(self, last: str, client: ConsoleClient, machine: Any) -> None:
+        machine.resumeProducing()
+        client.resume_output()
+        if last == "leaves":
+            client.leave()
+        elif last == "vanishes":
+            client.abort()
+        elif last == "machine ends":
+            self.attachment.transport.end(Ending(COMPLETED, exit_code=9))
+        elif last == "machine vanishes":
+            self.attachment.transport.cut()
+        else:
+            for session in list(self.sessions._live):
+                session.cut() if last == "hop cuts" else session.end(Ending(LINE_LOST, "x"))
+        self.network.pump(20_000)
+        for _ in range(60):  # what does not go by itself goes in time
+            self.clock.advance(1)
+            self.network.pump(20_000)

@@ -1,0 +1,128 @@
+"""
+A machine that takes no input: what is kept, what is answered meanwhile, and what is lost (nothing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from twisted.internet import reactor
+
+from twisted_exec.console.session import Session
+from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
+from twisted_exec.streaming.carriers import DEFAULT_LIMITS
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.wire.channel import V5
+
+from .support import User
+from .test_stream_server import StreamCase
+
+TOTAL = 1 << 20
+
+_SCRIPT = """\
+stty raw -echo
+while [ ! -e go ]; do echo waiting; sleep 0.05; done
+head -c %d | sha256sum
+"""
+
+
+class BlockedTests(StreamCase):
+    """A real command in a pseudo-terminal, which reads nothing for a while."""
+
+    protocols: Sequence[str] = (V5,)
+
+    def setUp(self) -> None:
+        super().setUp()
+        options = PtyOptions(
+            ["/bin/sh", "-c", _SCRIPT % TOTAL], same_user=True, directory=self.directory
+        )
+        driver = PtyDriver(options, reactor, self.table)  # type: ignore[arg-type]
+        console = driver.run(self.facts())
+        self.addCleanup(console.stop)
+        self.session = Session(console, reactor)  # type: ignore[arg-type]
+
+    async def begin(self) -> ConsoleClient:
+        await self.session.open()
+        self.addCleanup(self.session.end, Ending(SHUTTING_DOWN))
+        await self.serve()
+        parts = urlsplit(self.server.exec_url(self.token()))
+        self.user = User()
+        client = await connect(
+            unix_client_endpoint(reactor, unquote(parts.netloc)),
+            UpgradeRequest(b"GET", parts.path.encode(), b"localhost"),
+            self.user,
+            clock=reactor,  # type: ignore[arg-type]
+            timeout_seconds=10,
+            protocols=self.protocols,
+        )
+        self.addCleanup(client.abort)
+        self.pongs = 0
+        self.patch(client, "pong_received", self.pong_received)
+        await self.until(lambda: b"waiting" in self.user.got)
+        return client
+
+    def pong_received(self) -> None:
+        self.pongs += 1
+
+    @property
+    def transport(self) -> Any:
+        """The console's end of the stream."""
+        (viewer,) = self.session.viewers
+        return viewer._transport
+
+    async def more_output(self) -> None:
+        """The machine goes on printing, and the user sees it."""
+        before = len(self.user.got)
+        await self.until(lambda: len(self.user.got) > before)
+
+    async def test_blocked(self) -> None:
+        """
+        Up to 256 KiB are kept, and pings are answered as long; beyond that the user is not
+        read, output goes on, and in the end the machine has every byte.
+        """
+        client = await self.begin()
+        data = os.urandom(TOTAL)
+        client.write(data[:200_000])
+        await self.until(lambda: self.transport._queued)
+        self.assertLess(self.transport._queued, DEFAULT_LIMITS.input_bytes)
+        client.carrier.ping()
+        await self.until(lambda: self.pongs == 1)
+        await self.more_output()
+
+        client.write(data[200_000:])
+        await self.until(lambda: self.transport._queued >= DEFAULT_LIMITS.input_bytes)
+        kept = self.transport._queued
+        await self.more_output()
+        await self.more_output()
+        self.assertEqual(self.transport._queued, kept)
+        self.assertLess(kept, DEFAULT_LIMITS.input_bytes + (128 << 10))
+
+        with open(os.path.join(self.directory, "go"), "w"):
+            digest = hashlib.sha256(data).hexdigest().encode()
+        await self.until(lambda: digest in self.user.got)
+        client.carrier.ping()
+        await self.until(lambda: self.pongs == 2)
+
+    async def test_leaves(self) -> None:
+        """A user that leaves while it is not read is gone with the next sign of life at the latest."""
+        client = await self.begin()
+        client.write(os.urandom(TOTAL))
+        await self.until(lambda: self.transport._queued >= DEFAULT_LIMITS.input_bytes)
+        client.abort()
+        await self.until(lambda: self.user.gone)
+        # The machine prints, so its end notices at once; else the ping every 30 s does.
+        await self.until(lambda: not self.session.viewers)
+
+
+class BlockedSPDYTests(BlockedTests):
+    """The same over SPDY."""
+
+    protocols = (OVER_SPDY,)
