@@ -5,12 +5,9 @@ that lie beside the file it links to.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
-import struct
-import termios
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,19 +50,3 @@ async def run(
     program.ended.addTimeout(seconds, programs._reactor)
     code = await program.ended
     return code, program.stdout.decode(errors="replace"), program.output.decode(errors="replace")
-
-
-def in_terminal(kubectl: str, *argv: str, env: Mapping[str, str]) -> programs.Program:
-    """Start it in a terminal of 80 columns and 24 rows."""
-    program = programs.Program([kubectl, *argv])
-    programs.IReactorProcess(programs._reactor).spawnProcess(
-        program, kubectl, program.argv, env={**os.environ, **env}, usePTY=True
-    )
-    resize(program, 80, 24)
-    return program
-
-
-def resize(program: programs.Program, columns: int, rows: int) -> None:
-    """Give the terminal of a program that was started in one another size."""
-    size = struct.pack("HHHH", rows, columns, 0, 0)
-    fcntl.ioctl(program.transport.fd, termios.TIOCSWINSZ, size)  # type: ignore[union-attr]

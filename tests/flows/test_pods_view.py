@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import Object
 from . import kubectls
 from .consoles import watch
 from .deployment import POOL, Deployment, pause
-from .programs import Program, start
+from .programs import Program, resize, start, terminal
 
 MACHINES = kinds.MACHINES.resource
 NO_COMMANDS = 'machine "sh": a serial console runs no commands: open it with kubectl attach -it sh'
@@ -27,7 +27,7 @@ ADDRESS = "127.0.0.1"
 class PodsTestCase(TestCase):
     """A shell that is a Pod, and all kubectls of this machine."""
 
-    timeout = 240
+    timeout = 400
     skip = needs.kubectl()
 
     async def setUp(self) -> None:
@@ -53,7 +53,7 @@ class PodsTestCase(TestCase):
         return told
 
     def in_terminal(self, name: str, *words: str) -> Program:
-        program = kubectls.in_terminal(self.kubectls[name], *words, env=self.env)
+        program = terminal([self.kubectls[name], *words], **self.env)
         self.addCleanup(program.stop)
         return program
 
@@ -119,6 +119,8 @@ class LookTests(PodsTestCase):
     async def test_silent_pool(self) -> None:
         """When a pool signs off, its machines are unknown, until it is back."""
         await self.deployment.poollet.stop()
+        unknown = "--for=jsonpath={.status.phase}=Unknown"
+        await self.kubectl("kubectl", "wait", "pod", "sh", unknown)
         told = await self.kubectl("kubectl", "get", "pods")
         self.assertRegex(told, r"sh +0/1 +Unknown")
         described = await self.kubectl("kubectl", "describe", "pod", "sh")
@@ -218,7 +220,7 @@ class ConsoleTests(PodsTestCase):
                 command = ("--", "console") if words[0] == "exec" else ()
                 program = self.in_terminal(name, *words, machine, *command)
                 await self.shows_size(program, 80, 24)
-                kubectls.resize(program, 100, 30)
+                resize(program, 100, 30)
                 await self.shows_size(program, 100, 30)
                 program.type(b"exit 7\n")
                 self.assertEqual(await program.ended, 7, (name, words, program.output))

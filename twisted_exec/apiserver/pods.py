@@ -145,22 +145,27 @@ def _status(machine: Object, host: Host) -> Object:
     ready = _ready_condition(known)
     reachable = phase == "Running" and not lost and ready.get("status", "True") == "True"
     status["conditions"] = _conditions(machine, reachable, ready)
-    status["containerStatuses"] = [
-        {
-            "name": CONSOLE,
-            "image": _image(machine),
-            "imageID": "",
-            **({"containerID": known["machineID"]} if known.get("machineID") else {}),
-            "ready": reachable,
-            "started": phase == "Running",
-            "restartCount": 0,
-            "state": _container_state(machine, phase, ready),
-            "lastState": {},
-        }
-    ]
+    status["containerStatuses"] = [_console(machine, phase, reachable, ready)]
     if host.address:
         status |= {"hostIP": host.address, "hostIPs": [{"ip": host.address}]}
     return status | {"qosClass": "BestEffort"}
+
+
+def _console(machine: Object, phase: str, reachable: bool, ready: Object) -> Object:
+    """The container's status."""
+    status: Object = {
+        "name": CONSOLE,
+        "image": _image(machine),
+        "imageID": "",
+        "ready": reachable,
+        "started": phase == "Running",
+        "restartCount": 0,
+        "state": _container_state(machine, phase, ready),
+        "lastState": {},
+    }
+    if known := machine.get("status", {}).get("machineID"):
+        status["containerID"] = known
+    return status
 
 
 def _conditions(machine: Object, reachable: bool, ready: Object) -> list[Object]:
