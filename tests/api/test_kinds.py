@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.api.kinds`, through the way into the store.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,6 +13,27 @@ from twisted_exec.api import kinds, strategy
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import Invalid
+
+
+class DescriptionTests(SynchronousTestCase):
+    """What ``kubectl explain`` shows."""
+
+    def test_every_field(self) -> None:
+        """No field is left unexplained, in whatever depth."""
+
+        def unexplained(schema: Any, path: str) -> Iterator[str]:
+            for key, inner in schema.get("properties", {}).items():
+                if not inner.get("description"):
+                    yield f"{path}.{key}"
+                yield from unexplained(inner, f"{path}.{key}")
+            for part in ("items", "additionalProperties"):
+                if isinstance(schema.get(part), dict):
+                    yield from unexplained(schema[part], path)
+
+        for kind in kinds.ALL:
+            name = kind.resource.kind
+            self.assertTrue(kind.description, name)
+            self.assertEqual(list(unexplained(strategy.full_schema(kind), name)), [])
 
 
 class KindTestCase(SynchronousTestCase):

@@ -152,6 +152,9 @@ class OpenAPITests(APITestCase):
         identity = {"group": GROUP, "version": "v1alpha1", "kind": "Machine"}
         self.assertEqual(schema["x-kubernetes-group-version-kind"], [identity])
         self.assertEqual(schema["properties"]["spec"]["properties"]["power"]["enum"], ["On", "Off"])
+        size = document["components"]["schemas"]["dev.ironcore.compute.v1alpha1.MachineClass"]
+        (named,) = size["properties"]["capabilities"]["additionalProperties"]["allOf"]
+        self.assertIn(named["$ref"].rpartition("/")[2], document["components"]["schemas"])
         item = document["paths"][
             f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}"
         ]

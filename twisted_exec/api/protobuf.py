@@ -26,6 +26,7 @@ class _Field:
     repeated: bool = False
     mapping: bool = False
     number: bool = False
+    flag: bool = False
     moment: bool = False
 
 
@@ -41,18 +42,38 @@ def _number(name: str) -> _Field:
     return _Field(name, number=True)
 
 
+def _flag(name: str) -> _Field:
+    return _Field(name, flag=True)
+
+
 def _moment(name: str) -> _Field:
     """A ``Time``: seconds and nanoseconds."""
     return _Field(name, moment=True)
 
 
 _STRING_ENTRY = {1: _one("key"), 2: _one("value")}
+_OWNER = {
+    1: _one("kind"),
+    3: _one("name"),
+    4: _one("uid"),
+    5: _one("apiVersion"),
+    6: _flag("controller"),
+    7: _flag("blockOwnerDeletion"),
+}
+# Without managedFields, which only the server writes.
 _METADATA = {
     1: _one("name"),
     2: _one("generateName"),
     3: _one("namespace"),
+    5: _one("uid"),
+    6: _one("resourceVersion"),
+    7: _number("generation"),
+    8: _moment("creationTimestamp"),
+    9: _moment("deletionTimestamp"),
+    10: _number("deletionGracePeriodSeconds"),
     11: _Field("labels", _STRING_ENTRY, mapping=True),
     12: _Field("annotations", _STRING_ENTRY, mapping=True),
+    13: _many("ownerReferences", _OWNER),
     14: _many("finalizers"),
 }
 _RESOURCE = {
@@ -119,14 +140,31 @@ def _object(**more: Mapping[int, _Field]) -> Mapping[int, _Field]:
     return {1: _one("metadata", _METADATA), **more.get("fields", {})}
 
 
+_EXPRESSION = {1: _one("key"), 2: _one("operator"), 3: _many("values")}
+_SELECTOR = {
+    1: _Field("matchLabels", _STRING_ENTRY, mapping=True),
+    2: _many("matchExpressions", _EXPRESSION),
+}
+_AGGREGATION = {1: _many("clusterRoleSelectors", _SELECTOR)}
+_LEASE = {
+    1: _one("holderIdentity"),
+    2: _number("leaseDurationSeconds"),
+    3: _moment("acquireTime"),
+    4: _moment("renewTime"),
+    5: _number("leaseTransitions"),
+    6: _one("strategy"),
+    7: _one("preferredHolder"),
+}
 _ROLE = _object(fields={2: _many("rules", _RULE)})
+_CLUSTER_ROLE = _object(fields={2: _many("rules", _RULE), 3: _one("aggregationRule", _AGGREGATION)})
 _BINDING = _object(fields={2: _many("subjects", _SUBJECT), 3: _one("roleRef", _ROLE_REF)})
 _SUBJECT_REVIEW = _object(fields={2: _one("spec", _SUBJECT_ACCESS)})
 _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "Event": _EVENT,
+    "Lease": _object(fields={2: _one("spec", _LEASE)}),
     "Namespace": _object(fields={2: _one("spec", {1: _many("finalizers")})}),
     "Role": _ROLE,
-    "ClusterRole": _ROLE,
+    "ClusterRole": _CLUSTER_ROLE,
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
     "TokenReview": _object(fields={2: _one("spec", {1: _one("token"), 2: _many("audiences")})}),
@@ -185,8 +223,9 @@ def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
 
 
 def _value(known: _Field, value: memoryview | int) -> Any:
-    if known.number:
-        return _signed(value)
+    if known.number or known.flag:
+        number = _signed(value)
+        return bool(number) if known.flag else number
     if known.moment:
         return _time(_bytes(value))
     return _text(value) if known.message is None else _message(known.message, _bytes(value))

@@ -118,9 +118,9 @@ def _described(schema: dict[str, Any], description: str) -> Schema:
     return schema
 
 
-def reference(key: str = "name") -> Schema:
+def reference(key: str = "name", *, description: str = "") -> Schema:
     """A reference to another object by name: ``{"name": NAME}``."""
-    return struct({key: string("Name of the referent.")}, atomic=True)
+    return struct({key: string("Name of the referent.")}, description=description, atomic=True)
 
 
 def check(schema: Schema, value: Any, field: str = "") -> list[Cause]:

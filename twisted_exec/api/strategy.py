@@ -17,7 +17,7 @@ from twisted_exec.api import fields, names, schema, times
 from twisted_exec.api.encoded import json_text
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.shapes import METADATA
+from twisted_exec.api.kinds.shapes import API_VERSION, KIND, METADATA
 from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import BadRequest, Conflict, Invalid, one_line
 
@@ -43,8 +43,8 @@ def full_schema(kind: Kind) -> Schema:
     """The schema of a whole object of this kind."""
     return schema.struct(
         {
-            "apiVersion": schema.string(),
-            "kind": schema.string(),
+            "apiVersion": API_VERSION,
+            "kind": KIND,
             "metadata": METADATA,
             **kind.schema,
         },

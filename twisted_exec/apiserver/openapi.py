@@ -20,6 +20,11 @@ V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b""
 
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_QUANTITY_SCHEMA = {
+    "description": "Quantity is a number with a unit, such as 500m, 2 or 4Gi.",
+    "oneOf": [{"type": "string"}, {"type": "number"}],
+}
 
 
 class OpenAPI:
@@ -61,7 +66,7 @@ def path_of(group: str, version: str) -> str:
 def document(registry: Registry, group: str, version: str) -> Object:
     """One OpenAPI v3 document."""
     paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = {}
+    schemas: dict[str, Any] = {_QUANTITY: _QUANTITY_SCHEMA}
     for kind in registry.of(group, version):
         schemas |= _schemas(kind)
         paths |= _paths(kind)
@@ -89,7 +94,8 @@ def _identity(kind: Kind, name: str = "") -> Object:
 
 
 def _schemas(kind: Kind) -> Object:
-    own = {**strategy.full_schema(kind), "x-kubernetes-group-version-kind": [_identity(kind)]}
+    shape = _shown(strategy.full_schema(kind))
+    own = {**shape, "x-kubernetes-group-version-kind": [_identity(kind)]}
     found: Object = {_component(kind): own}
     if kind.listed:
         found[_component(kind, kind.list_kind)] = {
@@ -109,6 +115,18 @@ def _schemas(kind: Kind) -> Object:
             "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
         }
     return found
+
+
+def _shown(schema: Any) -> Any:
+    """A schema as readers of OpenAPI know it: quantities have a name."""
+    if isinstance(schema, list):
+        return [_shown(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        named = {"allOf": [{"$ref": f"#/components/schemas/{_QUANTITY}"}]}
+        return {**named, "description": schema.get("description", "")}
+    return {key: _shown(value) for key, value in schema.items()}
 
 
 def _reference(kind: Kind, name: str = "") -> Object:

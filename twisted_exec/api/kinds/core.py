@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import CONDITIONS, STRINGS
+from twisted_exec.api.kinds.shapes import CONDITIONS, strings
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import anything, integer, string, struct
 
@@ -45,8 +45,14 @@ NAMESPACES = Kind(
     short_names=("ns",),
     description="Namespace provides a scope for names.",
     schema={
-        "spec": struct({"finalizers": STRINGS}),
-        "status": struct({"phase": string(), "conditions": CONDITIONS}),
+        "spec": struct(
+            {"finalizers": strings("Who must be done with its content before it goes.")},
+            description="What the namespace shall be.",
+        ),
+        "status": struct(
+            {"phase": string("Active, or Terminating."), "conditions": CONDITIONS},
+            description="What the namespace is.",
+        ),
     },
     columns=(Column("Status", _phase, "The status of the namespace"),),
     has_status=True,
@@ -67,14 +73,17 @@ LEASES = Kind(
     schema={
         "spec": struct(
             {
-                "holderIdentity": string(),
-                "leaseDurationSeconds": integer(minimum=1, maximum=2**31 - 1),
-                "acquireTime": string(),
-                "renewTime": string(),
-                "leaseTransitions": integer(minimum=0),
-                "preferredHolder": string(),
-                "strategy": string(),
-            }
+                "holderIdentity": string("Who holds it."),
+                "leaseDurationSeconds": integer(
+                    "How long it holds after it was renewed.", minimum=1, maximum=2**31 - 1
+                ),
+                "acquireTime": string("When its holder got it."),
+                "renewTime": string("When its holder renewed it last."),
+                "leaseTransitions": integer("How often it went to another.", minimum=0),
+                "preferredHolder": string("To whom its holder should leave it."),
+                "strategy": string("How its holder is chosen."),
+            },
+            description="Who holds the lease.",
         )
     },
     columns=(
@@ -88,6 +97,6 @@ SERVICES = Kind(
     short_names=("svc",),
     # kubectl cluster-info tells the server's address only after it has listed these.
     description="Service: there are none here, and none can be made.",
-    schema={"spec": anything(), "status": anything()},
+    schema={"spec": anything("What it shall be."), "status": anything("What it is.")},
     read_only=True,
 )

@@ -28,16 +28,29 @@ from twisted_exec.api.schema import (
 )
 from twisted_exec.api.schema import quantity as quantity_schema
 
-_EPHEMERAL_TEMPLATE = struct({"metadata": anything(), "spec": anything()})
+_EPHEMERAL_TEMPLATE = struct(
+    {
+        "metadata": anything("Its labels and annotations."),
+        "spec": anything("What it shall be."),
+    },
+    description="What is made for the machine, and goes with it.",
+)
 
+_SIZE = quantity_schema("How large it is; 0 leaves that to the runtime.")
 _VOLUME = struct(
     {
         "name": string("Unique within the machine."),
         "device": string("The device in the guest, such as oda.", pattern="[a-z]{3,4}"),
-        "volumeRef": reference(),
-        "emptyDisk": struct({"sizeLimit": quantity_schema()}),
-        "localDisk": struct({"sizeLimit": quantity_schema(), "image": string("An OCI image.")}),
-        "ephemeral": struct({"volumeTemplate": _EPHEMERAL_TEMPLATE}),
+        "volumeRef": reference(description="A Volume that there is."),
+        "emptyDisk": struct({"sizeLimit": _SIZE}, description="An empty disk of the pool's host."),
+        "localDisk": struct(
+            {"sizeLimit": _SIZE, "image": string("An OCI image that it begins as.")},
+            description="A disk of the pool's host.",
+        ),
+        "ephemeral": struct(
+            {"volumeTemplate": _EPHEMERAL_TEMPLATE},
+            description="A Volume that lives as long as the machine.",
+        ),
     },
     required=["name"],
 )
@@ -47,8 +60,11 @@ _VOLUME_SOURCES = ("volumeRef", "emptyDisk", "localDisk", "ephemeral")
 _INTERFACE = struct(
     {
         "name": string("Unique within the machine."),
-        "networkInterfaceRef": reference(),
-        "ephemeral": struct({"networkInterfaceTemplate": _EPHEMERAL_TEMPLATE}),
+        "networkInterfaceRef": reference(description="A NetworkInterface that there is."),
+        "ephemeral": struct(
+            {"networkInterfaceTemplate": _EPHEMERAL_TEMPLATE},
+            description="A NetworkInterface that lives as long as the machine.",
+        ),
     },
     required=["name"],
 )
@@ -56,39 +72,66 @@ _INTERFACE_SOURCES = ("networkInterfaceRef", "ephemeral")
 
 _MACHINE_SPEC = struct(
     {
-        "machineClassRef": reference(),
+        "machineClassRef": reference(description="The MachineClass; it cannot be changed."),
         "machinePoolSelector": mapping(
             string(), "Labels of pools that may run the machine.", atomic=True
         ),
-        "machinePoolRef": reference(),
+        "machinePoolRef": reference(
+            description="The MachinePool that runs it; once set it cannot be changed."
+        ),
         "power": string("Whether the machine runs.", enum=["On", "Off"], default="On"),
-        "networkInterfaces": array(_INTERFACE, keys=["name"]),
-        "volumes": array(_VOLUME, keys=["name"]),
-        "ignitionRef": struct({"name": string(), "key": string()}),
+        "networkInterfaces": array(_INTERFACE, "Its network interfaces.", keys=["name"]),
+        "volumes": array(_VOLUME, "Its disks.", keys=["name"]),
+        "ignitionRef": struct(
+            {"name": string("Name of the Secret."), "key": string("Key in the Secret.")},
+            description="A Secret with the machine's ignition.",
+        ),
         "efiVars": array(
-            struct({"name": string(), "uuid": string(), "value": string()}, required=["name"])
+            struct(
+                {
+                    "name": string("Name of the variable."),
+                    "uuid": string("UUID of its vendor."),
+                    "value": string("Its value."),
+                },
+                required=["name"],
+            ),
+            "Variables of the machine's firmware.",
         ),
         "tolerations": TOLERATIONS,
-        "guestConfig": struct({"hostname": string("A DNS label.")}),
+        "guestConfig": struct(
+            {"hostname": string("The guest's host name, a DNS label.")},
+            description="What the guest is told; it cannot be changed.",
+        ),
     },
     required=["machineClassRef"],
     description="What the machine shall be.",
 )
 
 _ATTACHED = {
-    "name": string(),
-    "handle": string(),
-    "state": string(enum=["Pending", "Attached"]),
-    "lastStateTransitionTime": string(),
+    "name": string("As in the spec."),
+    "handle": string("What the runtime calls it."),
+    "state": string("Whether the machine has it.", enum=["Pending", "Attached"]),
+    "lastStateTransitionTime": string("When its state changed last."),
 }
 _MACHINE_STATUS = struct(
     {
         "machineID": string("TYPE://ID, as the runtime knows the machine."),
-        "observedGeneration": integer(),
-        "state": string(enum=["Pending", "Running", "Shutdown", "Terminated", "Terminating"]),
+        "observedGeneration": integer("The metadata.generation that the runtime has seen."),
+        "state": string(
+            "What the machine does.",
+            enum=["Pending", "Running", "Shutdown", "Terminated", "Terminating"],
+        ),
         "conditions": CONDITIONS,
-        "networkInterfaces": array(struct({**_ATTACHED, "networkInterfaceRef": reference()})),
-        "volumes": array(struct({**_ATTACHED, "volumeRef": reference()})),
+        "networkInterfaces": array(
+            struct(
+                {**_ATTACHED, "networkInterfaceRef": reference(description="The NetworkInterface.")}
+            ),
+            "What its network interfaces are.",
+        ),
+        "volumes": array(
+            struct({**_ATTACHED, "volumeRef": reference(description="The Volume.")}),
+            "What its disks are.",
+        ),
     },
     description="What the machine is.",
 )

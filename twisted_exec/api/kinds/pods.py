@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
-from twisted_exec.api.kinds.shapes import STRINGS, TOLERATIONS
+from twisted_exec.api.kinds.shapes import TOLERATIONS, strings
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import Schema, array, boolean, integer, string, struct
 
@@ -123,7 +123,9 @@ _CONNECTS = {
     "exec": _streams("PodExecOptions", command=_COMMAND),
     "portforward": Connect(
         "PodPortForwardOptions",
-        struct({"ports": STRINGS}, description="Always refused: a console has no ports."),
+        struct(
+            {"ports": strings("The ports.")}, description="Always refused: a console has no ports."
+        ),
     ),
 }
 

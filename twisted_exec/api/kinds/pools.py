@@ -42,35 +42,49 @@ MACHINEPOOLS = Kind(
                 "taints": array(
                     struct(
                         {
-                            "key": string(),
-                            "value": string(),
-                            "effect": string(enum=_TAINT_EFFECTS),
+                            "key": string("Key of the taint."),
+                            "value": string("Value of the taint."),
+                            "effect": string(
+                                "What it does to machines without a toleration.",
+                                enum=_TAINT_EFFECTS,
+                            ),
                         }
-                    )
+                    ),
+                    "What keeps machines away that do not tolerate it.",
                 ),
-            }
+            },
+            description="What the pool shall be.",
         ),
         "status": struct(
             {
-                "state": string(enum=["Ready", "Pending", "Error", "Offline"]),
+                "state": string("What the pool is.", enum=["Ready", "Pending", "Error", "Offline"]),
                 "conditions": CONDITIONS,
-                "availableMachineClasses": array(reference()),
+                "availableMachineClasses": array(
+                    reference(), "The MachineClasses that it has machines of."
+                ),
                 "addresses": array(
                     struct(
-                        {"type": string(enum=list(ADDRESS_TYPES)), "address": string()},
+                        {
+                            "type": string("What kind of address.", enum=list(ADDRESS_TYPES)),
+                            "address": string("A host name or an IP address."),
+                        },
                         required=["type", "address"],
-                    )
+                    ),
+                    "Where its poollet is reached.",
                 ),
                 "daemonEndpoints": struct(
                     {
                         IRONCORE.endpoint_field: struct(
-                            {"port": integer(minimum=-(2**31), maximum=2**31 - 1)}
+                            {"port": integer("Its port.", minimum=-(2**31), maximum=2**31 - 1)},
+                            description="Where the poollet listens.",
                         )
-                    }
+                    },
+                    description="The ports of its programs.",
                 ),
-                "capacity": mapping(quantity_schema()),
-                "allocatable": mapping(quantity_schema()),
-            }
+                "capacity": mapping(quantity_schema(), "What it has in all."),
+                "allocatable": mapping(quantity_schema(), "What is left of it."),
+            },
+            description="What the pool is.",
         ),
     },
     columns=(Column("MachineClasses", _classes),),

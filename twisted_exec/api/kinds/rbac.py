@@ -9,20 +9,20 @@ from __future__ import annotations
 from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import STRINGS
+from twisted_exec.api.kinds.shapes import strings
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.schema import Schema, anything, array, string, struct
+from twisted_exec.api.schema import Schema, array, mapping, string, struct
 
 GROUP = "rbac.authorization.k8s.io"
 
 _RULES = array(
     struct(
         {
-            "verbs": STRINGS,
-            "apiGroups": STRINGS,
-            "resources": STRINGS,
-            "resourceNames": STRINGS,
-            "nonResourceURLs": STRINGS,
+            "verbs": strings("What may be done, such as get; * is everything."),
+            "apiGroups": strings('Groups of the resources; "" is the core group, * all.'),
+            "resources": strings("Resources, such as machines or machines/exec; * is all."),
+            "resourceNames": strings("Only objects of these names; none is all."),
+            "nonResourceURLs": strings("Paths that are no resources, such as /metrics or /logs/*."),
         },
         required=["verbs"],
     ),
@@ -30,22 +30,62 @@ _RULES = array(
 )
 _SUBJECTS = array(
     struct(
-        {"kind": string(), "apiGroup": string(), "name": string(), "namespace": string()},
+        {
+            "kind": string("User, Group or ServiceAccount."),
+            "apiGroup": string("Group of the kind; empty for a ServiceAccount."),
+            "name": string("The subject's name."),
+            "namespace": string("Of a ServiceAccount."),
+        },
         required=["kind", "name"],
         atomic=True,
     ),
     "Whom the role is given to.",
 )
 _ROLE_REF = struct(
-    {"apiGroup": string(), "kind": string(), "name": string()},
+    {
+        "apiGroup": string("Group of the role."),
+        "kind": string("Role or ClusterRole."),
+        "name": string("The role's name."),
+    },
     required=["kind", "name"],
+    description="The role that is given; it cannot be changed.",
     atomic=True,
+)
+
+
+_AGGREGATION = struct(
+    {
+        "clusterRoleSelectors": array(
+            struct(
+                {
+                    "matchLabels": mapping(string(), "Labels that a role must have."),
+                    "matchExpressions": array(
+                        struct(
+                            {
+                                "key": string("The label's key."),
+                                "operator": string("In, NotIn, Exists or DoesNotExist."),
+                                "values": strings("For In and NotIn."),
+                            },
+                            required=["key", "operator"],
+                        ),
+                        "What the labels of a role must fulfil.",
+                    ),
+                },
+                atomic=True,
+            ),
+            "Any of them selects a role.",
+        )
+    },
+    description="Which other roles it gathers; rules is then what they give.",
 )
 
 
 def _validate_role(role: Object) -> list[Cause]:
     causes: list[Cause] = []
     namespaced = role["kind"] == "Role"
+    if "aggregationRule" in role and not role["aggregationRule"].get("clusterRoleSelectors"):
+        told = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        causes.append(fields.required("aggregationRule.clusterRoleSelectors", told))
     for index, rule in enumerate(role.get("rules", [])):
         here = f"rules[{index}]"
         if not rule["verbs"]:
@@ -207,6 +247,6 @@ def _binding(plural: str, kind: str, namespaced: bool) -> Kind:
 
 
 ROLES = _role("roles", "Role", True)
-CLUSTERROLES = _role("clusterroles", "ClusterRole", False, aggregationRule=anything())
+CLUSTERROLES = _role("clusterroles", "ClusterRole", False, aggregationRule=_AGGREGATION)
 ROLEBINDINGS = _binding("rolebindings", "RoleBinding", True)
 CLUSTERROLEBINDINGS = _binding("clusterrolebindings", "ClusterRoleBinding", False)

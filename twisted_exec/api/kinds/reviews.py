@@ -9,47 +9,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twisted_exec.api.kinds.kind import Kind
-from twisted_exec.api.kinds.shapes import STRINGS
+from twisted_exec.api.kinds.shapes import strings
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import Schema, anything, array, boolean, mapping, string, struct
 
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
 
-_EXTRA = mapping(STRINGS)
-_USER_INFO = struct({"username": string(), "uid": string(), "groups": STRINGS, "extra": _EXTRA})
+_UID = string("The user's UID.")
+_GROUPS = strings("Groups that the user is in.")
+_EXTRA = mapping(array(string()), "What else is known of the user.")
+_USER_INFO = struct(
+    {"username": string("The user's name."), "uid": _UID, "groups": _GROUPS, "extra": _EXTRA},
+    description="A user.",
+)
 _RESOURCE_ATTRIBUTES = struct(
     {
-        "namespace": string(),
-        "verb": string(),
-        "group": string(),
-        "version": string(),
-        "resource": string(),
-        "subresource": string(),
-        "name": string(),
-        "fieldSelector": anything(),
-        "labelSelector": anything(),
-    }
+        "namespace": string("Where; empty is everywhere."),
+        "verb": string("What is to be done, such as get; * is everything."),
+        "group": string("Group of the resource; * is all."),
+        "version": string("Version of the resource; * is all."),
+        "resource": string("The resource, such as machines; * is all."),
+        "subresource": string("Its subresource, such as exec."),
+        "name": string("To one object; empty is all."),
+        "fieldSelector": anything("Only to objects of these fields."),
+        "labelSelector": anything("Only to objects of these labels."),
+    },
+    description="What is to be done to which resource.",
 )
 _ACCESS = {
     "resourceAttributes": _RESOURCE_ATTRIBUTES,
-    "nonResourceAttributes": struct({"path": string(), "verb": string()}),
+    "nonResourceAttributes": struct(
+        {"path": string("The path."), "verb": string("The method, in lower case.")},
+        description="What is to be done to which path.",
+    ),
 }
 _DECISION = struct(
     {
-        "allowed": boolean(),
-        "denied": boolean(),
-        "reason": string(),
-        "evaluationError": string(),
-    }
+        "allowed": boolean("Whether they may."),
+        "denied": boolean("Whether it is forbidden whatever others say."),
+        "reason": string("Why."),
+        "evaluationError": string("What went wrong while that was found out."),
+    },
+    description="The answer.",
 )
 _RULE = struct(
     {
-        "verbs": STRINGS,
-        "apiGroups": STRINGS,
-        "resources": STRINGS,
-        "resourceNames": STRINGS,
-        "nonResourceURLs": STRINGS,
+        "verbs": strings("What may be done."),
+        "apiGroups": strings("Groups of the resources."),
+        "resources": strings("The resources."),
+        "resourceNames": strings("Only objects of these names."),
+        "nonResourceURLs": strings("Paths that are no resources."),
     }
 )
 
@@ -66,6 +76,7 @@ def _review(
     return Kind(
         resource=Resource(group, version, plural, kind, namespaced=namespaced),
         singular=kind.lower(),
+        description=f"{kind} is a question, answered at once and not kept.",
         schema=schema,
         stored=False,
     )
@@ -76,19 +87,23 @@ TOKENREVIEWS = _review(
     "tokenreviews",
     "TokenReview",
     {
-        "spec": struct({"token": string(), "audiences": STRINGS}),
+        "spec": struct(
+            {"token": string("The token."), "audiences": strings("For whom it should be.")},
+            description="Whose token is this?",
+        ),
         "status": struct(
             {
-                "authenticated": boolean(),
+                "authenticated": boolean("Whether it is anyone's."),
                 "user": _USER_INFO,
-                "audiences": STRINGS,
-                "error": string(),
-            }
+                "audiences": strings("For whom it is."),
+                "error": string("Why nobody is known by it."),
+            },
+            description="The answer.",
         ),
     },
 )
 
-_SELF = {"status": struct({"userInfo": _USER_INFO})}
+_SELF = {"status": struct({"userInfo": _USER_INFO}, description="Who asks.")}
 SELFSUBJECTREVIEWS = _review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", _SELF)
 SELFSUBJECTREVIEWS_V1BETA1 = _review(
     AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", _SELF, version="v1beta1"
@@ -97,7 +112,14 @@ SELFSUBJECTREVIEWS_V1BETA1 = _review(
 
 _SUBJECT_ACCESS = {
     "spec": struct(
-        {**_ACCESS, "user": string(), "uid": string(), "groups": STRINGS, "extra": _EXTRA}
+        {
+            **_ACCESS,
+            "user": string("The user's name."),
+            "uid": _UID,
+            "groups": _GROUPS,
+            "extra": _EXTRA,
+        },
+        description="May this user do that?",
     ),
     "status": _DECISION,
 }
@@ -115,21 +137,22 @@ SELFSUBJECTACCESSREVIEWS = _review(
     AUTHORIZATION,
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
-    {"spec": struct(_ACCESS), "status": _DECISION},
+    {"spec": struct(_ACCESS, description="May I do that?"), "status": _DECISION},
 )
 SELFSUBJECTRULESREVIEWS = _review(
     AUTHORIZATION,
     "selfsubjectrulesreviews",
     "SelfSubjectRulesReview",
     {
-        "spec": struct({"namespace": string()}),
+        "spec": struct({"namespace": string("Where.")}, description="What may I do?"),
         "status": struct(
             {
-                "resourceRules": array(_RULE),
-                "nonResourceRules": array(_RULE),
-                "incomplete": boolean(),
-                "evaluationError": string(),
-            }
+                "resourceRules": array(_RULE, "What may be done to resources."),
+                "nonResourceRules": array(_RULE, "What may be done to other paths."),
+                "incomplete": boolean("Whether there may be more."),
+                "evaluationError": string("What went wrong while that was found out."),
+            },
+            description="The answer.",
         ),
     },
 )

@@ -4,43 +4,60 @@ Pieces of schema that several kinds share.
 
 from __future__ import annotations
 
-from twisted_exec.api.schema import anything, array, boolean, integer, mapping, string, struct
+from twisted_exec.api.schema import (
+    Schema,
+    anything,
+    array,
+    boolean,
+    integer,
+    mapping,
+    string,
+    struct,
+)
+
+API_VERSION = string("GROUP/VERSION of the schema that this object is written in.")
+KIND = string("The kind of object that this is.")
 
 CONDITIONS = array(
     struct(
         {
-            "type": string(),
-            "status": string(enum=["True", "False", "Unknown"]),
-            "reason": string(),
-            "message": string(),
-            "observedGeneration": integer(),
-            "lastUpdateTime": string(),
-            "lastTransitionTime": string(),
+            "type": string("What the condition is about, such as Ready."),
+            "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
+            "reason": string("Why, in one word for programs."),
+            "message": string("Why, for people."),
+            "observedGeneration": integer("The metadata.generation that it was made from."),
+            "lastUpdateTime": string("When it was told last."),
+            "lastTransitionTime": string("When its status changed last."),
         },
         required=["type", "status"],
     ),
+    "What holds of the object just now.",
     keys=["type"],
 )
 
 TOLERATIONS = array(
     struct(
         {
-            "key": string(),
-            "operator": string(enum=["", "Exists", "Equal"]),
-            "value": string(),
-            "effect": string(),
+            "key": string("Key of the taint; empty is any."),
+            "operator": string(
+                "Exists: whatever its value; Equal, the default: this value.",
+                enum=["", "Exists", "Equal"],
+            ),
+            "value": string("Value of the taint."),
+            "effect": string("Effect of the taint; empty is any."),
         }
-    )
+    ),
+    "Taints of pools that do not keep it away.",
 )
 
 OWNER_REFERENCE = struct(
     {
-        "apiVersion": string(),
-        "kind": string(),
-        "name": string(),
-        "uid": string(),
-        "controller": boolean(),
-        "blockOwnerDeletion": boolean(),
+        "apiVersion": string("API version of the owner."),
+        "kind": string("Kind of the owner."),
+        "name": string("Name of the owner."),
+        "uid": string("UID of the owner."),
+        "controller": boolean("Whether it is the one owner that manages the object."),
+        "blockOwnerDeletion": boolean("Whether the owner is to wait for the object's end."),
     },
     required=["apiVersion", "kind", "name", "uid"],
     atomic=True,
@@ -50,21 +67,28 @@ METADATA = struct(
     {
         "name": string("Unique within its kind and namespace."),
         "generateName": string("Prefix of a name that the server makes."),
-        "namespace": string(),
-        "selfLink": string(),
-        "uid": string(),
-        "resourceVersion": string(),
-        "generation": integer(),
-        "creationTimestamp": string(),
-        "deletionTimestamp": string(),
-        "deletionGracePeriodSeconds": integer(),
-        "labels": mapping(string()),
-        "annotations": mapping(string()),
-        "ownerReferences": array(OWNER_REFERENCE, keys=["uid"]),
-        "finalizers": array(string(), unique=True),
-        "managedFields": array(anything()),
+        "namespace": string("The scope of its name; empty for what has none."),
+        "selfLink": string("Not used any more."),
+        "uid": string("Unique for ever; set by the server."),
+        "resourceVersion": string("Another one after each change; set by the server."),
+        "generation": integer("Counts the changes of what is wanted; set by the server."),
+        "creationTimestamp": string("When it was made; set by the server."),
+        "deletionTimestamp": string(
+            "When it was deleted; it stays until nobody holds it. Set by the server."
+        ),
+        "deletionGracePeriodSeconds": integer("Always 0; set by the server."),
+        "labels": mapping(string(), "What selectors choose it by."),
+        "annotations": mapping(string(), "What programs note about it."),
+        "ownerReferences": array(OWNER_REFERENCE, "What it belongs to.", keys=["uid"]),
+        "finalizers": array(
+            string(), "Who must agree before it goes; each takes its own away.", unique=True
+        ),
+        "managedFields": array(anything(), "Who wrote which field; kept by the server."),
     },
     description="Standard object metadata.",
 )
 
-STRINGS = array(string())
+
+def strings(description: str) -> Schema:
+    """A list of strings."""
+    return array(string(), description)
