@@ -386,6 +386,18 @@ class LargeWatchTests(APITestCase):
         self.make_machine("last")
         self.assertEqual(self.read_on(watch, 1), ["last"])
 
+    def test_over_too_early(self) -> None:
+        """Who was not told all when the watch ends is not told that it was."""
+        version = self.storage.version()
+        self.make()
+        query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=1"
+        watch = self.watch(f"{MACHINES}?{query}")
+        for watches in self.parts.watches:
+            watches.end_all()
+        names = watch.names()
+        self.assertTrue(0 < len(names) < 10)
+        self.assertNotIn("BOOKMARK", [change for change, _ in names])
+
     def test_falling_behind(self) -> None:
         """What happens while a client reads what it has missed is bounded."""
         version = self.storage.version()

@@ -41,6 +41,9 @@ from twisted_exec.streaming.paced import respond_pieces
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
 
+_PRETTY_ITEMS = 500
+"""Longer lists are for programs: laying one out would keep everyone else waiting."""
+
 _Action = Callable[[APIRequest, Target], Awaitable[None]]
 
 
@@ -248,7 +251,7 @@ class REST:
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
         pieces = list_pieces(kind, page.items, metadata, form, self._now())
-        if request.pretty:
+        if request.pretty and len(page.items) <= _PRETTY_ITEMS:
             respond_json(request, 200, b"".join(pieces))
         else:
             await respond_pieces(request, 200, pieces)

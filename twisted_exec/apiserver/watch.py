@@ -135,15 +135,21 @@ class CatchingUp:
         else:
             self._watcher.changed(event)
 
-    async def tell(self) -> None:
-        """Tell it all; returns when that is done, and changes are told as they happen."""
+    async def tell(self) -> bool:
+        """
+        Tell it all.
+
+        :return: true when that is done, and changes are told as they happen; false when
+            the stream was over before.
+        """
         self._since = deque()
         while (event := self._next()) is not None:
             await self._stream.room()
             if self._stream.done.called:
-                return
+                return False
             self._watcher.changed(event)
         self._past = self._since = None  # an idle watch keeps nothing
+        return True
 
     def _next(self) -> Event | None:
         if self._past:
@@ -207,7 +213,8 @@ class Watches:
         past = CatchingUp(watcher, stream)
         watch = self._storage.watch(target.kind.resource, since, past.changed, target.namespace)
         try:
-            await past.tell()
+            if not await past.tell():
+                return
             if options.bookmarks:
                 self._mark(watcher, timers)
             await stream.done
