@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from tests.kube.consoles import ConsolesCase
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, TerminalSize
+from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 
 reactor: Any = _reactor
@@ -137,6 +138,20 @@ class PipeTests(ProcessCase):
         self.assertEqual(process.stdout, content)
         self.assertEqual(attachment.input_ends, 1)
         self.assertEqual(attachment.sizes, [])
+
+    async def test_read_only(self) -> None:
+        """One who looks on sees, is told once that typing is in vain, and reaches nothing."""
+        attachment = self.serve(EchoAttachment(greeting=b"login: "))
+        process = self.start("--read-only")
+        await process.until(b"login: ")
+        process.type(b"root\n")
+        await process.until(b"you are looking on")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))
+        self.assertEqual(process.stdout, b"login: " + READ_ONLY)
+        asked = attachment.transport.asked
+        self.assertEqual((asked.read_only, asked.tty), (True, True))
 
     async def test_linger(self) -> None:
         """After the end of input the session goes on until it is quiet."""

@@ -4,6 +4,8 @@ Every protocol of a console, through API server, poollet and runtime over TLS.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
@@ -12,8 +14,10 @@ from twisted_exec.kube.exec import open_console
 from twisted_exec.kube.kubeconfig import load
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.streaming.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.streaming.remotecommand_client import ConsoleClient
 from twisted_exec.testing.attachment import RecordingUser
+from twisted_exec.wire.asked import CONSOLE, Asked
 from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
 
 from .deployment import Deployment
@@ -30,10 +34,12 @@ class ProtocolTests(TestCase):
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")
 
-    async def opened(self, protocol: str) -> tuple[ConsoleClient, RecordingUser]:
+    async def opened(
+        self, protocol: str, asked: Asked = CONSOLE
+    ) -> tuple[ConsoleClient, RecordingUser]:
         config, user = load(self.deployment.admin), RecordingUser()
         client = await open_console(
-            config, config.namespace, "sh", user, reactor, protocols=(protocol,)
+            config, config.namespace, "sh", user, reactor, protocols=(protocol,), asked=asked
         )
         return client, user
 
@@ -70,3 +76,24 @@ class ProtocolTests(TestCase):
             (ending,) = user.endings
             self.assertTrue(ending.ok, protocol)
             self.assertIn(b"\n42\r\n", user.received)
+
+    async def test_looking_on(self) -> None:
+        """One who asked to look on sees what others do, and reaches nothing."""
+        driver, drives = await self.opened("v5.channel.k8s.io")
+        driver.resize(TerminalSize(90, 33))
+        for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
+            client, user = await self.opened(protocol, replace(CONSOLE, read_only=True))
+            client.resize(TerminalSize(1, 1))
+            client.write(b"echo mine\n")
+            await self.shows(user, READ_ONLY)
+            driver.write(b"stty size; echo seen $((%d+1))\n" % number)
+            for one in (user, drives):
+                await self.shows(one, b"\nseen %d\r\n" % (number + 1))
+            self.assertIn(b"33 90", user.received)
+            client.leave()
+            while not user.detached_with:
+                await deferLater(reactor, 0.01)  # type: ignore[arg-type]
+        self.assertNotIn(b"mine", drives.received)
+        driver.leave()
+        while not drives.detached_with:
+            await deferLater(reactor, 0.01)  # type: ignore[arg-type]

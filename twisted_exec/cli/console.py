@@ -18,6 +18,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec.api.names import path_segment
@@ -114,6 +115,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=_seconds,
         help="end the whole session after so long, with exit code 1",
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="look on: what is typed does not reach the machine, nor does the window's size",
     )
     add_cluster_options(parser)
     return parser
@@ -264,6 +270,7 @@ class _Program:
     def _open(self, source: int, sink: int, timeout: float | None) -> None:
         from twisted_exec.cli.stdio import Input, Output
         from twisted_exec.kube.exec import TIMEOUT_SECONDS, open_console
+        from twisted_exec.wire.asked import CONSOLE
 
         reactor, session, options = _reactor(), self._session, self._options
         self._terminal.make_raw()
@@ -279,6 +286,7 @@ class _Program:
             session,
             reactor,
             timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
+            asked=replace(CONSOLE, read_only=options.read_only),
         )
         session.connecting(attempt)
         attempt.addErrback(self._refused)

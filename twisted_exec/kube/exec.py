@@ -47,6 +47,7 @@ from twisted_exec.streaming.remotecommand_client import (
     connect,
 )
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.wire.asked import CONSOLE, Asked
 from twisted_exec.wire.remotecommand import Ending, TerminalSize
 
 TIMEOUT_SECONDS = 30.0
@@ -63,6 +64,7 @@ def open_console(
     timeout_seconds: float = TIMEOUT_SECONDS,
     server: IStreamClientEndpoint | None = None,
     protocols: Sequence[str] = ATTEMPTS,
+    asked: Asked = CONSOLE,
 ) -> Deferred[ConsoleClient]:
     """
     Open the console of one machine.
@@ -71,6 +73,8 @@ def open_console(
     :param server: the endpoint, instead of the one that ``config`` names.
     :param protocols: tried in this order, see
         :func:`~twisted_exec.streaming.remotecommand_client.connect`.
+    :param asked: what the request asks for; with ``read_only`` nothing that is written
+        reaches the machine.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
         or 504 that name the server when it cannot be reached; with
@@ -79,7 +83,7 @@ def open_console(
     """
 
     async def opened(shown: ClientConfig) -> ConsoleClient:
-        head = _head(shown, namespace, name)
+        head = _head(shown, namespace, name, asked)
         try:
             return await connect(
                 server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
@@ -106,10 +110,11 @@ def open_console(
     return Deferred.fromCoroutine(shown_again())
 
 
-def _head(config: ClientConfig, namespace: str, name: str) -> UpgradeRequest:
+def _head(config: ClientConfig, namespace: str, name: str, asked: Asked) -> UpgradeRequest:
     path = config.url.path + IRONCORE.workload.path(namespace, name, "exec")
     headers = [(b"User-Agent", b"kubectl-console (twisted-exec)"), *identity_headers(config)]
-    return UpgradeRequest(b"GET", path.encode("ascii"), host_header(config), headers)
+    target = path.encode("ascii") + b"?" + asked.query()
+    return UpgradeRequest(b"GET", target, host_header(config), headers)
 
 
 @implementer(IAddress)

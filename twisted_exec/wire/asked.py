@@ -75,5 +75,9 @@ class Asked:
         return b"&".join(word + b"=true" for word in words)
 
 
+CONSOLE = Asked(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}), tty=True)
+"""Input and output, as a terminal has them."""
+
+
 def _true(query: Query, name: bytes) -> bool:
     return query.get(name, [b""])[0].lower() in (b"1", b"true", b"t")
