@@ -51,6 +51,38 @@ class SQLiteStorageTests(_Opens, StorageContract, TestCase):
         return self.open(self.mktemp())
 
 
+class CompanyTests(_Opens, TestCase):
+    """Many watches of one store."""
+
+    async def test_turns(self) -> None:
+        """All hear of one change at once; between many changes others have their turn."""
+        storage = self.open(self.mktemp())
+        order: list[str] = []
+
+        def heard(event: Event) -> None:
+            order.append(event.obj["metadata"]["name"])
+            if len(order) == 1:
+                reactor.callLater(0, order.append, "another")  # type: ignore[attr-defined]
+
+        for _ in range(1000):
+            storage.watch(MACHINES, 0, heard)
+        await defer.gatherResults([storage.create(MACHINES, machine(name)) for name in "abc"])
+        self.assertEqual(order[:1000], ["a"] * 1000)
+        self.assertEqual(order[1000], "another")
+        self.assertEqual(order[1001:], ["b"] * 1000 + ["c"] * 1000)
+
+    async def test_stops_between(self) -> None:
+        """A store that stops shows at once what it has written."""
+        storage = self.open(self.mktemp())
+        order: list[str] = []
+        for _ in range(1000):
+            storage.watch(MACHINES, 0, lambda event: order.append(event.obj["metadata"]["name"]))
+        writes = [storage.create(MACHINES, machine(name)) for name in "abc"]
+        await storage.stopService()
+        self.assertEqual(order, ["a"] * 1000 + ["b"] * 1000 + ["c"] * 1000)
+        await defer.gatherResults(writes)
+
+
 class RestartTests(_Opens, TestCase):
     """What a file holds is what the next process finds."""
 

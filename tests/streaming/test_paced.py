@@ -126,6 +126,17 @@ class PacedTests(SynchronousTestCase):
         self.assertTrue(client.aborted)
         self.assertEqual((self.resource.ended, self.left_over()), (1, 0))
 
+    def test_gives_place(self) -> None:
+        """When there are too many connections, one that does not read its answer goes first."""
+        self.server = MemoryServer(self.resource, self.clock, max_connections=2)
+        stopped = self.ask()
+        stopped.protocol.pauseProducing()
+        reading = self.ask()
+        self.resource.count = 1
+        self.assertEqual(len(self.ask().responses()), 1)
+        self.assertEqual((stopped.aborted, reading.aborted), (True, False))
+        reading.lose()
+
     def test_breaks(self) -> None:
         """An answer that cannot be made to its end is cut, not ended."""
         self.resource.broken = True

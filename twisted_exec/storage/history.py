@@ -145,16 +145,22 @@ class History:
             self.forgotten = self._changes.popleft()[1].version
             self._bytes -= self._sizes.popleft()
 
-    def apply(self, table: str, event: Event) -> None:
-        """A change has been made: show it to readers, tell watchers."""
+    def apply(self, table: str, event: Event) -> int:
+        """
+        A change has been made: show it to readers, tell watchers.
+
+        :return: how many watches were told.
+        """
         if event.type == DELETED:
             self._table(table).drop(key_of(event.obj))
         else:
             self._table(table).put(key_of(event.obj), event.obj)
         self.version = event.version
         self.remember(table, event)
-        for watch in list(self._watches.get(table, ())):
+        watches = list(self._watches.get(table, ()))
+        for watch in watches:
             watch.tell(event)
+        return len(watches)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
         """

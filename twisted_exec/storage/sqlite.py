@@ -6,7 +6,8 @@ never wait for the disk.  Writes go through a queue to one thread, which takes
 whatever has gathered, checks each against the database, and commits all of it
 at once with ``synchronous=FULL``: thousands of writes share one ``fsync``, and
 the reactor never waits.  Only after the commit do the writers' Deferreds fire
-and the watchers hear.  The JSON that went to the disk comes back with the object,
+and the watchers hear: of one change all in one pass, of many while others have
+their turn between.  The JSON that went to the disk comes back with the object,
 for lists and watches to send.
 
 The file itself is the business of :mod:`twisted_exec.storage.database`.
@@ -18,13 +19,15 @@ import json
 import queue
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -53,6 +56,8 @@ from twisted_exec.storage.interfaces import (
 
 _BATCH_WRITES = 512
 _WAITING_WRITES = 10_000
+_TURN_TELLS = 1000
+"""How many watches are told before others have their turn; but all of one change."""
 _PROBE = "PROBE"
 _NOTHING = Resource("", "", "", "")
 
@@ -87,7 +92,7 @@ class SQLiteStorage(Service):
     def __init__(
         self,
         path: str,
-        reactor: IReactorFromThreads,
+        reactor: Any,
         *,
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
@@ -99,6 +104,8 @@ class SQLiteStorage(Service):
         self._waiting: queue.Queue[_Write | None] = queue.Queue()
         self._writer: _Writer | None = None
         self._stopped: Deferred[None] = Deferred()
+        self._settled: deque[_Write] = deque()
+        self._turn: IDelayedCall | None = None
 
     def startService(self) -> None:
         """
@@ -189,23 +196,50 @@ class SQLiteStorage(Service):
             if writer is not None:
                 writer.run()
         finally:
-            self._reactor.callFromThread(self._stopped.callback, None)
+            self._reactor.callFromThread(self._over)
 
     def _tell(self, writes: Sequence[_Write]) -> None:
         """In the writer thread: these writes are committed, or failed."""
-        self._reactor.callFromThread(self._settled, writes)
+        self._reactor.callFromThread(self._show, writes)
 
-    def _settled(self, writes: Sequence[_Write]) -> None:
-        for write in writes:
-            if write.error is not None:
-                write.done.errback(write.error)
-                continue
-            if write.change == _PROBE:
-                write.done.callback({})
-                continue
+    def _show(self, writes: Sequence[_Write]) -> None:
+        self._settled.extend(writes)
+        if self._turn is None:
+            self._show_some()
+
+    def _show_some(self) -> None:
+        self._turn, told = None, 0
+        while self._settled:
+            told += self._show_one(self._settled.popleft())
+            if told >= _TURN_TELLS:
+                self._turn = self._reactor.callLater(0, self._show_some)
+                return
+
+    def _over(self) -> None:
+        """The writer thread is at its end, and what it wrote is shown at once."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        while self._settled:
+            self._show_one(self._settled.popleft())
+        self._stopped.callback(None)
+
+    def _show_one(self, write: _Write) -> int:
+        """
+        To readers, watchers and whoever wrote it.
+
+        :return: how many watches were told.
+        """
+        if write.error is not None:
+            write.done.errback(write.error)
+        elif write.change == _PROBE:
+            write.done.callback({})
+        else:
             event = self._event(write)
-            self._history.apply(history.table_of(write.resource), event)
+            told = self._history.apply(history.table_of(write.resource), event)
             write.done.callback(event.obj)
+            return told
+        return 0
 
     def _event(self, write: _Write) -> Event:
         assert write.stored is not None, "a write without an error was made"

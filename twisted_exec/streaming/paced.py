@@ -168,6 +168,7 @@ class _Long(PacedAnswer):
         super().pauseProducing()
         if self._stalled is None:
             self._stalled = self._clock.callLater(STALLED_SECONDS, self.evict)
+            self.request.channel.stalled = True
             self._unread.keep(self, self._piece_bytes)
 
     def resumeProducing(self) -> None:
@@ -179,6 +180,8 @@ class _Long(PacedAnswer):
         stalled, self._stalled = self._stalled, None
         if stalled is not None and stalled.active():
             stalled.cancel()
+        if not self.request.gone:
+            self.request.channel.stalled = False
 
     def end(self) -> None:
         self._go_on()

@@ -117,6 +117,7 @@ class Channel(http.HTTPChannel):
 
     :ivar refused: the request was answered before it was complete; what still
         comes is not read.
+    :ivar stalled: a long answer waits for the client.
 
     Waiting for the first byte of another request: ``idle_seconds``.  From the
     connection (TLS handshake included) or that first byte to the end of the
@@ -133,6 +134,7 @@ class Channel(http.HTTPChannel):
     _begun = False
     _unread: http.Request | None = None
     refused = False
+    stalled = False
     _head_bytes = 0
 
     def connectionMade(self) -> None:
@@ -227,7 +229,7 @@ class Channel(http.HTTPChannel):
     @property
     def evictable(self) -> bool:
         """Nobody here works for this client: it is silent, or sends or reads slowly."""
-        return not self._handlingRequest or self._unread is not None
+        return not self._handlingRequest or self._unread is not None or self.stalled
 
     def evict(self) -> None:
         """Make room for others."""
