@@ -159,6 +159,13 @@ class ProtobufTests(SynchronousTestCase):
                 "series": {"count": 2, "lastObservedTime": "2023-11-14T22:13:20.001000Z"},
             },
         )
+        newer = protobuf.decode(
+            b"k8s\x00"
+            + field(1, field(1, b"events.k8s.io/v1") + field(2, b"Event"))
+            + field(2, field(2, moment) + field(8, field(3, b"vm")) + field(10, b"it runs"))
+        )
+        self.assertEqual((newer["regarding"], newer["note"]), ({"name": "vm"}, "it runs"))
+        self.assertEqual(newer["eventTime"], "2023-11-14T22:13:20.001000Z")
         for bad in (b"\x42\x01a", field(7, b"\x08" + b"\xff" * 8 + b"\x3f"), b"\x38\x01"):
             with self.assertRaises(BadRequest):
                 protobuf.decode(

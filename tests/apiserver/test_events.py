@@ -158,6 +158,114 @@ class EventTests(APITestCase):
         self.answer("POST", EVENTS, event("a"), user="bob", code=201)
 
 
+class NewerTests(APITestCase):
+    """The same Events by events.k8s.io/v1."""
+
+    NEW = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+    def new(self, name: str, **more: Any) -> Object:
+        """An Event as newer clients write it."""
+        old = event(name)
+        return {
+            "metadata": old["metadata"],
+            "eventTime": "2023-11-14T22:13:00.000001Z",
+            "reportingController": "example.com/controller",
+            "reportingInstance": "controller-1",
+            "action": "Start",
+            "reason": "Started",
+            "regarding": old["involvedObject"],
+            "note": "it runs",
+            "type": "Normal",
+            **more,
+        }
+
+    def test_both_ways(self) -> None:
+        """What one API writes the other reads, under its own names."""
+        made = self.answer("POST", self.NEW, self.new("a"), code=201)
+        self.assertEqual((made["apiVersion"], made["note"]), ("events.k8s.io/v1", "it runs"))
+        old = self.answer("GET", f"{EVENTS}/a")
+        self.assertEqual((old["apiVersion"], old["message"]), ("v1", "it runs"))
+        self.assertEqual(old["involvedObject"], made["regarding"])
+        self.assertEqual(old["reportingComponent"], "example.com/controller")
+        self.assertEqual(old["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"])
+        told = {"count": 2, "firstTimestamp": "2023-11-14T22:13:00Z", "source": {"component": "x"}}
+        self.answer("POST", EVENTS, event("b", **told), code=201)
+        new = self.answer("GET", f"{self.NEW}/b")
+        self.assertEqual((new["deprecatedCount"], new["deprecatedSource"]), (2, {"component": "x"}))
+        self.assertNotIn("message", new)
+
+    def test_series(self) -> None:
+        """A series is told on by a patch, as client-go's recorder does it."""
+        self.answer("POST", self.NEW, self.new("a"), code=201)
+        series = {"series": {"count": 2, "lastObservedTime": "2023-11-14T22:13:10.000000Z"}}
+        strategic = "application/strategic-merge-patch+json"
+        told = self.answer("PATCH", f"{self.NEW}/a", series, content_type=strategic)
+        self.assertEqual(told["series"]["count"], 2)
+        (row,) = self.answer("GET", self.NEW, headers=[("Accept", TABLE)])["rows"]
+        self.assertEqual(
+            (row["cells"][0], row["cells"][3], row["cells"][8]), ("10s", "machine/vm", "2")
+        )
+        whole = self.answer("GET", f"{self.NEW}/a")
+        self.assertEqual(self.answer("PUT", f"{self.NEW}/a", whole | {"note": "x"})["note"], "x")
+
+    def test_lists_and_watches(self) -> None:
+        """Selectors, watches and deletions are of this API as well."""
+        watch = self.watch(f"{self.NEW}?watch=1&resourceVersion={self.storage.version()}")
+        self.answer("POST", self.NEW, self.new("a"), code=201)
+        self.answer("POST", EVENTS, event("b"), code=201)
+        selector = "fieldSelector=regarding.name%3Dvm,reportingController%3Dexample.com/controller"
+        found = self.answer("GET", f"/apis/events.k8s.io/v1/events?{selector}")
+        self.assertEqual(found["apiVersion"], "events.k8s.io/v1")
+        self.assertEqual([item["metadata"]["name"] for item in found["items"]], ["a"])
+        self.answer("DELETE", f"{self.NEW}/b")
+        self.refused(404, "GET", f"{EVENTS}/b")
+        told = watch.events()
+        self.assertEqual([each["type"] for each in told], ["ADDED", "ADDED", "DELETED"])
+        self.assertEqual({each["object"]["apiVersion"] for each in told}, {"events.k8s.io/v1"})
+
+    def test_refused(self) -> None:
+        """Under the names of this API; what it has of the old one it need not complete."""
+        self.answer("POST", self.NEW, self.new("a"), code=201)
+        told = self.refused(409, "POST", self.NEW, self.new("a"))
+        self.assertEqual(told, 'events.events.k8s.io "a" already exists')
+        told = self.refused(404, "GET", f"{self.NEW}/none")
+        self.assertEqual(told, 'events.events.k8s.io "none" not found')
+        bare = {"metadata": {"name": "b"}, "regarding": {"namespace": "other"}}
+        status = self.answer("POST", self.NEW, bare, code=422)
+        self.assertEqual(
+            [cause["field"] for cause in status["details"]["causes"]],
+            [
+                "regarding.namespace",
+                "eventTime",
+                "reportingController",
+                "reportingInstance",
+                "action",
+                "reason",
+            ],
+        )
+        old = event("c", firstTimestamp="2023-11-14T22:13:00Z")
+        self.answer("POST", EVENTS, old, code=201)
+        self.answer("PATCH", f"{self.NEW}/c", {"note": "x"}, content_type=MERGE)
+
+    def test_fenced(self) -> None:
+        """A poollet writes those of its own machines, by this API, too."""
+        self.make_pool("pool-a")
+        for name, pool, code in (("mine", "pool-a", 201), ("theirs", "pool-b", 403)):
+            uid = self.make_machine(name, pool)["metadata"]["uid"]
+            body = self.new(name)
+            body["regarding"] |= {"name": name, "uid": uid}
+            self.answer("POST", self.NEW, body, user="pool-a", code=code)
+
+    def test_namespace(self) -> None:
+        """They go with their namespace, once."""
+        self.answer("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}, code=201)
+        body = self.new("a")
+        body["regarding"]["namespace"] = "n"
+        self.answer("POST", self.NEW.replace("default", "n"), body, code=201)
+        self.answer("DELETE", "/api/v1/namespaces/n")
+        self.refused(404, "GET", "/api/v1/namespaces/n")
+
+
 class PoolletTests(APITestCase):
     """What the poollet of pool-a may report."""
 

@@ -117,22 +117,41 @@ _OBJECT_REFERENCE = {
     6: _one("resourceVersion"),
     7: _one("fieldPath"),
 }
+_SERIES = {1: _number("count"), 2: _moment("lastObservedTime")}
+_SOURCE = {1: _one("component"), 2: _one("host")}
 _EVENT = {
     1: _one("metadata", _METADATA),
     2: _one("involvedObject", _OBJECT_REFERENCE),
     3: _one("reason"),
     4: _one("message"),
-    5: _one("source", {1: _one("component"), 2: _one("host")}),
+    5: _one("source", _SOURCE),
     6: _moment("firstTimestamp"),
     7: _moment("lastTimestamp"),
     8: _number("count"),
     9: _one("type"),
     10: _moment("eventTime"),
-    11: _one("series", {1: _number("count"), 2: _moment("lastObservedTime")}),
+    11: _one("series", _SERIES),
     12: _one("action"),
     13: _one("related", _OBJECT_REFERENCE),
     14: _one("reportingComponent"),
     15: _one("reportingInstance"),
+}
+_NEW_EVENT = {
+    1: _one("metadata", _METADATA),
+    2: _moment("eventTime"),
+    3: _one("series", _SERIES),
+    4: _one("reportingController"),
+    5: _one("reportingInstance"),
+    6: _one("action"),
+    7: _one("reason"),
+    8: _one("regarding", _OBJECT_REFERENCE),
+    9: _one("related", _OBJECT_REFERENCE),
+    10: _one("note"),
+    11: _one("type"),
+    12: _one("deprecatedSource", _SOURCE),
+    13: _moment("deprecatedFirstTimestamp"),
+    14: _moment("deprecatedLastTimestamp"),
+    15: _number("deprecatedCount"),
 }
 
 
@@ -161,6 +180,7 @@ _BINDING = _object(fields={2: _many("subjects", _SUBJECT), 3: _one("roleRef", _R
 _SUBJECT_REVIEW = _object(fields={2: _one("spec", _SUBJECT_ACCESS)})
 _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "Event": _EVENT,
+    "events.k8s.io/v1/Event": _NEW_EVENT,
     "Lease": _object(fields={2: _one("spec", _LEASE)}),
     "Namespace": _object(fields={2: _one("spec", {1: _many("finalizers")})}),
     "Role": _ROLE,
@@ -192,13 +212,14 @@ def decode(raw: bytes) -> dict[str, Any]:
         raise BadRequest("the protobuf body lacks its prefix")
     envelope = dict(_fields(memoryview(raw)[len(_MAGIC) :]))
     types = dict(_fields(_bytes(envelope.get(1, b""))))
-    kind = _text(types.get(2, b""))
-    if kind not in _MESSAGES:
+    version, kind = _text(types.get(1, b"")), _text(types.get(2, b""))
+    shape = _MESSAGES.get(f"{version}/{kind}") or _MESSAGES.get(kind)
+    if shape is None:
         raise UnsupportedMediaType(
             f"{kind or 'an object'} is not read as protobuf here: send application/json"
         )
-    body = _message(_MESSAGES[kind], _bytes(envelope.get(2, b"")))
-    return {"apiVersion": _text(types.get(1, b"")), "kind": kind, **body}
+    body = _message(shape, _bytes(envelope.get(2, b"")))
+    return {"apiVersion": version, "kind": kind, **body}
 
 
 def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:

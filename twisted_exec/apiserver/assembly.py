@@ -15,6 +15,7 @@ from twisted.application.service import Service
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds.events import as_core, as_new
 from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
 from twisted_exec.apiserver.expiry import EventExpiry
@@ -29,6 +30,7 @@ from twisted_exec.apiserver.pods_storage import PodStorage
 from twisted_exec.apiserver.pods_streams import PodLocator, add_consoles, add_refusals
 from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
@@ -109,8 +111,12 @@ def assemble(
     routes, limits = Routes(), limits or Limits()
     rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:
-        if kind.stored:
+        if kind.stored and not kind.kept_as:
             rest.add_to(routes, kind)
+    events = RenamedStorage(storage, kinds.EVENTS_V1, as_new, as_core)
+    watches.append(Watches(events, reactor, now))
+    newer = REST(Verbs(events, admissions, now), watches[-1], gate, fence, limits, now)
+    newer.add_to(routes, kinds.EVENTS_V1)
     Reviews(gate, authorizer, tokens).add_to(routes)
     health = Health(reactor)
     health.add("storage", storage.probe)

@@ -103,7 +103,7 @@ class Fence:
             return
         told = f"{change.operation} {change.kind.resource.plural}"
         told += f' "{change.obj["metadata"].get("name", "")}"'
-        if change.kind is kinds.EVENTS:
+        if change.kind is kinds.EVENTS or change.kind is kinds.EVENTS_V1:
             allowed = await self._allows_event(pool, change)
         else:
             allowed = self._allows(pool, change)
@@ -133,8 +133,9 @@ class Fence:
         """A poollet reports of its own machines and its own pool, and of nothing else."""
         if change.operation == DELETE:
             return False
+        key = "involvedObject" if change.kind is kinds.EVENTS else "regarding"
         for event in (change.old, change.new):
-            if event is not None and not await self._is_own(pool, event["involvedObject"]):
+            if event is not None and not await self._is_own(pool, event[key]):
                 return False
         return True
 

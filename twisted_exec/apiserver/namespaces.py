@@ -63,7 +63,11 @@ class NamespaceLifecycle(Service):
     ) -> None:
         self._storage = storage
         self._clock = clock
-        self._kinds = [kind for kind in registry.kinds if kind.stored and kind.resource.namespaced]
+        self._kinds = [
+            kind
+            for kind in registry.kinds
+            if kind.stored and not kind.kept_as and kind.resource.namespaced
+        ]
         self._verbs = verbs
         self._watches: list[IWatch] = []
         self._terminating: set[str] = set()

@@ -25,6 +25,7 @@ _GROUP = "rbac.authorization.k8s.io"
 _COMPUTE = (IRONCORE.group,)
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_EVENTS = ("", "events.k8s.io")
 _MACHINES, _POOLS = IRONCORE.workload.plural, IRONCORE.pool.plural
 _CLASSES = IRONCORE.workload_class.plural
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
@@ -93,13 +94,14 @@ _ROLES = [
         _on(_MACHINES, _WRITE),
         _on(f"{_MACHINES}/exec", ("create",)),
         _on(f"{_MACHINES}/log", ("get",)),
-        _on("events", _WRITE, ("",)),
+        _on("events", _WRITE, _EVENTS),
         part_of="edit",
     ),
     _role(
         "system:aggregate-to-view",
         _on(f"{_MACHINES} {_MACHINES}/status {_POOLS} {_CLASSES}", _READ),
-        _on("events namespaces services", _READ, ("",)),
+        _on("events", _READ, _EVENTS),
+        _on("namespaces services", _READ, ("",)),
         part_of="view",
     ),
     _role(
@@ -121,7 +123,7 @@ _ROLES = [
         _on(_MACHINES, (*_READ, "update", "patch")),
         _on(f"{_MACHINES}/finalizers", ("update",)),
         _on(_CLASSES, _READ),
-        _on("events", ("create", "update", "patch"), ("", "events.k8s.io")),
+        _on("events", ("create", "update", "patch"), _EVENTS),
         _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
         *_CREATE_REVIEWS,
     ),

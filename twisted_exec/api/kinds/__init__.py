@@ -3,7 +3,7 @@ The kinds that the API server serves: one definition each.
 """
 
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
-from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS
+from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.machines import MACHINES, class_name, image_of, pool_name
 from twisted_exec.api.kinds.pods import CONSOLE, PODS
@@ -39,6 +39,7 @@ ALL: tuple[Kind, ...] = (
     SELFSUBJECTACCESSREVIEWS,
     SELFSUBJECTRULESREVIEWS,
     LEASES,
+    EVENTS_V1,
     ROLES,
     ROLEBINDINGS,
     CLUSTERROLES,
@@ -53,6 +54,7 @@ __all__ = [
     "CLUSTERROLES",
     "CONSOLE",
     "EVENTS",
+    "EVENTS_V1",
     "EVENT_SECONDS",
     "LEASES",
     "LOCALSUBJECTACCESSREVIEWS",

@@ -1,6 +1,9 @@
 """
 Events: what happened to an object, kept for an hour.
 
+There are two APIs for the same Events, of which core/v1 is the one that is stored;
+in ``events.k8s.io/v1`` some fields have other names.
+
 Source: ``k8s.io/api/core/v1`` (Event), ``pkg/apis/core/validation/events.go``,
 ``pkg/registry/core/event`` and the columns of ``pkg/printers/internalversion``
 of Kubernetes.
@@ -9,6 +12,7 @@ of Kubernetes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from twisted_exec.api import fields, names, times
@@ -16,6 +20,7 @@ from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import Schema, integer, moment, string, struct
+from twisted_exec.api.selectors import Field
 
 EVENT_SECONDS = 3600.0
 """How long an Event is kept after it was last written."""
@@ -122,6 +127,20 @@ def _validate(event: Object) -> list[Cause]:
     return list(_place_causes(event)) + (list(_new_causes(event)) if "eventTime" in event else [])
 
 
+def _validate_new(event: Object) -> list[Cause]:
+    """Only what came through core/v1 may lack what Events are to tell today."""
+    old = as_core(event)
+    causes = _validate(old)
+    if "eventTime" not in old and "firstTimestamp" not in old:
+        causes += [fields.required("eventTime"), *_new_causes(old)]
+    return [cause | {"field": _field_in_new(cause["field"])} for cause in causes]
+
+
+def _field_in_new(field: str) -> str:
+    first, dot, rest = field.partition(".")
+    return f"{_NEW_NAMES.get(first, first)}{dot}{rest}"
+
+
 def _place_causes(event: Object) -> Iterator[Cause]:
     """An event stands beside its object; those of cluster-scoped objects in ``default``."""
     here, involved = event["metadata"].get("namespace", ""), _involved(event, "namespace")
@@ -182,3 +201,55 @@ EVENTS = Kind(
     },
     validate=_validate,
 )
+
+_NEW_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_CORE_NAMES = {new: core for core, new in _NEW_NAMES.items()}
+_NEW = Resource("events.k8s.io", "v1", "events", "Event")
+
+
+def as_new(event: Mapping[str, Any]) -> Object:
+    """An Event of core/v1 as one of events.k8s.io/v1."""
+    renamed = {_NEW_NAMES.get(key, key): value for key, value in event.items()}
+    return renamed | {"apiVersion": _NEW.api_version}
+
+
+def as_core(event: Mapping[str, Any]) -> Object:
+    """An Event of events.k8s.io/v1 as one of core/v1."""
+    renamed = {_CORE_NAMES.get(key, key): value for key, value in event.items()}
+    return renamed | {"apiVersion": EVENTS.resource.api_version}
+
+
+def _read_core(column: Column) -> Column:
+    return replace(column, read=lambda event: column.read(as_core(event)))
+
+
+def _select_core(field: Field) -> Field:
+    return lambda event: field(as_core(event))
+
+
+EVENTS_V1 = Kind(
+    resource=_NEW,
+    singular="event",
+    short_names=("ev",),
+    description="Event is a report of something that happened to an object; kept for an hour.",
+    schema={_NEW_NAMES.get(key, key): value for key, value in _SCHEMA.items()},
+    required=("regarding",),
+    kept_as=EVENTS.resource,
+    own_columns=True,
+    columns=tuple(_read_core(column) for column in EVENTS.columns),
+    fields={
+        _field_in_new(key): _select_core(field)
+        for key, field in EVENTS.fields.items()
+        if key != "source"
+    },
+    validate=_validate_new,
+)
+"""The same Events by their newer API."""

@@ -87,6 +87,7 @@ class Kind:
     :param unconditional_update: an update need not give ``resourceVersion``.
     :param stored: false for reviews, which are answered and forgotten, and for what is
         read-only.
+    :param kept_as: as which resource the store has them, when that is another.
     :param read_only: clients may only look; usually other objects, shown as objects of this
         kind.
     :param initial_status: of an object just created.
@@ -116,6 +117,7 @@ class Kind:
     fields: Mapping[str, Field] = field(default_factory=dict)
     unconditional_update: bool = True
     stored: bool = True
+    kept_as: Resource | None = None
     read_only: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
