@@ -505,6 +505,22 @@ class FreedTests(LoopbackCase):
             await turns()
             self.assertEqual([each() for each in engines], [None, None], how)
 
+    async def test_factories(self) -> None:
+        """So is what made the connection, with or without TLS, whoever keeps its protocol."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for tls in (None, self.server_tls()):
+            server, client = await self.pair(tls, self.client_tls() if tls else None)
+            plug = client.transport.transport if tls else client.transport
+            made = weakref.ref(plug.connector.factory)
+            client.transport.loseConnection()
+            await server.lost
+            await client.lost
+            await turns()
+            self.assertIsNone(made())
+            self.assertIsNone(plug.connector.transport)
+
 
 class CanaryTests(LoopbackCase):
     """The parts of Twisted that this module stands on are still there."""

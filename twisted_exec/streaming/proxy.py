@@ -161,10 +161,10 @@ class _Passage:
 
     _session: Session
     _location: Location
+    _splice: Splice
 
     def __init__(self, proxy: Proxy, request: Request) -> None:
         self._proxy, self._request = proxy, request
-        self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
         self._late: IDelayedCall | None = None
         self._asking: Deferred[None] | None = None
 
@@ -290,6 +290,8 @@ class _Passage:
         return await self._reach(attempt.head(head))
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
+        proxy = self._proxy
+        self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
         try:

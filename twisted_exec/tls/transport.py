@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from OpenSSL.SSL import Error, WantReadError, ZeroReturnError
 from twisted.internet import tcp, unix
-from twisted.internet.base import ReactorBase
+from twisted.internet.base import BaseConnector, ReactorBase
 from twisted.internet.interfaces import (
     IConnector,
     IDelayedCall,
@@ -128,12 +128,26 @@ class UNIXClient(_UNIXAtOnce, unix.Client):
     """An outgoing UNIX connection."""
 
 
-class _TCPConnector(tcp.Connector):
+class _Once(BaseConnector):
+    """
+    A connector that is not asked to connect again, as none of an endpoint is.
+
+    It and its connection know each other, it and its factory, too: cut at the end, or
+    each connection would be left to the garbage collector.
+    """
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Called by its connection."""
+        super().connectionLost(reason)
+        self.factory = self.transport = None  # type: ignore[assignment]
+
+
+class _TCPConnector(_Once, tcp.Connector):
     def _makeTransport(self) -> TCPClient:
         return TCPClient(self.host, self.port, self.bindAddress, self, self.reactor)
 
 
-class _UNIXConnector(unix.Connector):
+class _UNIXConnector(_Once, unix.Connector):
     def _makeTransport(self) -> Any:
         return UNIXClient(self.address, self, self.reactor, self.checkPID)
 
