@@ -268,6 +268,15 @@ class ConflictTests(SynchronousTestCase):
             },
         )
 
+    def test_very_many(self) -> None:
+        """How many there are is told, and a thousand of them."""
+        names = [f"k{number}" for number in range(1500)]
+        old = created(pool(dict.fromkeys(names, "1")))
+        error = self.conflict(old, pool(dict.fromkeys(names, "2")), "two")
+        self.assertIn("Apply failed with 1500 conflicts: ", error.message)
+        self.assertEqual(len(error.details["causes"]), 1000)
+        self.assertEqual(len(error.message.splitlines()), 1001)
+
 
 class LastAppliedTests(SynchronousTestCase):
     """kubectl's note of what it applied client-side."""

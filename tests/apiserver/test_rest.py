@@ -94,6 +94,17 @@ class CreateTests(APITestCase):
         body["spec"]["efiVars"] = [{"name": "x", "value": "v" * (1 << 20)}]
         self.refused(413, "POST", MACHINES, body)
 
+    def test_managers_of_what_is_large(self) -> None:
+        """An object that is too large with its managers, and not without, is kept without."""
+        labels = {f"label-{number:05}": "x" for number in range(30_000)}
+        body = machine("a") | {"metadata": {"name": "a", "labels": labels}}
+        made = self.answer("POST", MACHINES, body, code=201)
+        self.assertEqual(len(made["metadata"]["labels"]), 30_000)
+        self.assertNotIn("managedFields", made["metadata"])
+        path, kind = f"{MACHINES}/b?fieldManager=t", "application/apply-patch+yaml"
+        body["metadata"]["name"] = "b"
+        self.refused(413, "PATCH", path, body, content_type=kind)
+
     def test_yaml(self) -> None:
         """YAML is read as well."""
         raw = b"metadata: {name: a}\nspec: {machineClassRef: {name: small}}\n"

@@ -25,6 +25,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from twisted_exec.api import fieldset, strategy, structured, times
@@ -41,6 +43,7 @@ APPLY, UPDATE = "Apply", "Update"
 
 _MOST_UPDATE_ENTRIES = 10
 _MOST_PROBLEMS = 32
+_MOST_CONFLICTS = 1000
 _BUCKET = "ancient-changes"
 _BEFORE = "before-first-apply"
 _NOBODY = "unknown"
@@ -420,7 +423,9 @@ class FieldConflicts(Conflict):
     """
     An apply differs from what others manage.
 
-    :param found: managers and the paths that they have.
+    At most a thousand fields are told: one body of labels could make for megabytes of them.
+
+    :param found: managers and the paths that they have, by manager.
     """
 
     def __init__(self, found: Iterable[tuple[Manager, Path]], api_version: str) -> None:
@@ -431,7 +436,7 @@ class FieldConflicts(Conflict):
                 "message": f"conflict with {self._shown(manager)}",
                 "field": fieldset.shown(path),
             }
-            for manager, path in self.found
+            for manager, path in self.found[:_MOST_CONFLICTS]
         ]
         super().__init__(self._message(), details={"causes": causes})
 
@@ -447,9 +452,9 @@ class FieldConflicts(Conflict):
             told = f"conflict with {self._shown(manager)}: {fieldset.shown(path)}"
             return f"Apply failed with 1 conflict: {told}"
         lines: list[str] = []
-        for manager in dict.fromkeys(manager for manager, _ in self.found):
+        for manager, theirs in groupby(self.found[:_MOST_CONFLICTS], key=itemgetter(0)):
             lines.append(f"conflicts with {self._shown(manager)}:")
-            lines += [f"- {fieldset.shown(path)}" for who, path in self.found if who == manager]
+            lines += [f"- {fieldset.shown(path)}" for _, path in theirs]
         return f"Apply failed with {len(self.found)} conflicts: " + "\n".join(lines)
 
     def _shown(self, manager: Manager) -> str:

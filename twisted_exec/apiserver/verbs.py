@@ -156,7 +156,7 @@ class Verbs:
         self._note_managers(target, None, obj, draft, options)
         await self._check_namespace(target.namespace)
         await self._admit(Change(user, CREATE, kind, obj, None))
-        check_size(obj)
+        check_size(obj, applied=draft.managed is not None)
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
             return obj
@@ -290,7 +290,7 @@ class Verbs:
             new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
             self._note_managers(target, old, new, draft, options)
             await self._admit(Change(user, UPDATE, target.kind, new, old, target.subresource))
-            check_size(new)
+            check_size(new, applied=draft.managed is not None)
             if new == old or options.dry_run:
                 return new
             try:
@@ -406,11 +406,21 @@ def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
     return options.labels.matches(labels) and options.fields.matches(obj, kind.selectable)
 
 
-def check_size(obj: Object) -> None:
+def check_size(obj: Object, *, applied: bool = False) -> None:
     """
+    An object too large is kept without its ``managedFields``, if it then is not: what
+    no apply works with may be forgotten.
+
+    :param applied: this is an apply.
     :raises RequestEntityTooLarge: more than 1 MiB as JSON.
     """
-    if len(json.dumps(obj, separators=(",", ":"))) > _LIMIT_OBJECT_BYTES:
-        raise RequestEntityTooLarge(
-            f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON"
-        )
+    if _size(obj) <= _LIMIT_OBJECT_BYTES:
+        return
+    if not applied and obj["metadata"].pop("managedFields", None):
+        check_size(obj, applied=True)
+        return
+    raise RequestEntityTooLarge(f"the object is larger than {_LIMIT_OBJECT_BYTES} bytes as JSON")
+
+
+def _size(obj: Object) -> int:
+    return len(json.dumps(obj, separators=(",", ":")))
