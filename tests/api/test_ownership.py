@@ -9,21 +9,18 @@ any writes, and what a real server cannot be asked.
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api import fieldset, ownership, strategy, structured
-from twisted_exec.api.kinds import LEASES, MACHINEPOOLS, Object
-from twisted_exec.api.ownership import FieldConflicts, Writer
+from twisted_exec.api import fieldset, managers, ownership, strategy, structured
+from twisted_exec.api.conflicts import FieldConflicts
+from twisted_exec.api.kinds import LEASES, Object
 from twisted_exec.api.status import BadRequest
 
-KIND = MACHINEPOOLS
-VERSION = KIND.resource.api_version
-NOW = 1_700_000_000
+from .owned import KIND, VERSION, applied, created, owned, pool, updated, with_entries, writer
 
 WORDS = st.sampled_from("abc")
 LABELS = st.dictionaries(WORDS, WORDS, max_size=3)
@@ -32,48 +29,6 @@ MANAGERS = st.sampled_from(["one", "two", "three"])
 WRITES = st.lists(
     st.tuples(st.sampled_from(["update", "apply", "force"]), MANAGERS, LABELS, TAINTS), max_size=8
 )
-
-
-def writer(manager: str, subresource: str = "", after: int = 0) -> Writer:
-    return Writer(manager, subresource, NOW + after)
-
-
-def pool(labels: Any = None, taints: Any = None, **metadata: Any) -> Object:
-    body: Object = {"apiVersion": VERSION, "kind": KIND.resource.kind, "metadata": {"name": "p"}}
-    body["metadata"] |= metadata
-    if labels is not None:
-        body["metadata"]["labels"] = labels
-    if taints is not None:
-        body["spec"] = {"taints": taints}
-    return body
-
-
-def with_entries(obj: Object, entries: list[Object]) -> Object:
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
-    return {**obj, "metadata": metadata | ({"managedFields": entries} if entries else {})}
-
-
-def created(body: Object, manager: str = "maker") -> Object:
-    return with_entries(body, ownership.updated(KIND, None, body, None, writer(manager)))
-
-
-def updated(old: Object, new: Object, manager: str, after: int = 0, told: Any = None) -> Object:
-    entries = ownership.updated(KIND, old, new, told, writer(manager, after=after))
-    return with_entries(new, entries)
-
-
-def applied(old: Object | None, config: Object, manager: str, force: bool = False) -> Object:
-    result = ownership.applied(KIND, old, config, writer(manager, after=1), force=force)
-    return with_entries(
-        strategy.shaped(KIND, result.body), ownership.encode(result.managed, VERSION)
-    )
-
-
-def owned(obj: Object) -> dict[str, set[str]]:
-    return {
-        entry["manager"]: {fieldset.shown(path) for path in fieldset.paths(entry["fieldsV1"])}
-        for entry in obj["metadata"].get("managedFields", [])
-    }
 
 
 class AnyWritesTests(SynchronousTestCase):
@@ -99,7 +54,7 @@ class AnyWritesTests(SynchronousTestCase):
     def test_entries(self, writes: list[Any]) -> None:
         """Entries are readable, sorted, not empty, and name nothing of the server's."""
         entries = self.play(writes)["metadata"].get("managedFields", [])
-        self.assertEqual(ownership.encode(ownership.decode(entries, VERSION), VERSION), entries)
+        self.assertEqual(managers.encode(managers.decode(entries, VERSION), VERSION), entries)
         for entry in entries:
             self.assertTrue(entry["fieldsV1"])
             shown = {fieldset.shown(path) for path in fieldset.paths(entry["fieldsV1"])}
@@ -132,7 +87,7 @@ class AnyWritesTests(SynchronousTestCase):
         config = pool(labels or None, taints)
         once = applied(self.play(writes), config, "one", force=True)
         again = applied(once, config, "one")
-        self.assertTrue(again == once or ownership.only_times_differ(again, once))
+        self.assertTrue(again == once or managers.only_times_differ(again, once))
 
     @given(WRITES, LABELS)
     def test_nothing_left_behind(self, writes: list[Any], labels: Any) -> None:
@@ -186,140 +141,6 @@ class UpdateTests(SynchronousTestCase):
         lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
         [entry] = ownership.updated(LEASES, None, lease, None, writer("one"))
         self.assertEqual(entry["fieldsV1"], {"f:spec": {".": {}, "f:holderIdentity": {}}})
-
-
-class DecodeTests(SynchronousTestCase):
-    """Tests for :func:`ownership.decode`."""
-
-    ENTRY: Object = {
-        "manager": "m",
-        "operation": "Update",
-        "apiVersion": VERSION,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {}},
-    }
-
-    def test_garbage(self) -> None:
-        """What its type does not allow is a ValueError."""
-        for raw in [
-            None,
-            "x",
-            {},
-            [None],
-            ["x"],
-            [{}],
-            [self.ENTRY | {"operation": "Wish"}],
-            [self.ENTRY | {"operation": 1}],
-            [self.ENTRY | {"apiVersion": ""}],
-            [self.ENTRY | {"fieldsType": "FieldsV2"}],
-            [self.ENTRY | {"fieldsV1": []}],
-            [self.ENTRY | {"fieldsV1": {"x": {}}}],
-            [self.ENTRY | {"manager": ["m"]}],
-            [self.ENTRY | {"manager": "m" * 129}],
-            [self.ENTRY | {"subresource": 1}],
-            [self.ENTRY | {"time": "yesterday"}],
-        ]:
-            with self.assertRaises(ValueError, msg=str(raw)):
-                ownership.decode(raw, VERSION)
-
-    def test_read(self) -> None:
-        """Applies are told apart whatever their version; updates by it."""
-        raw = [self.ENTRY, self.ENTRY | {"operation": "Apply", "subresource": "status"}]
-        first, second = ownership.decode(raw, VERSION)
-        self.assertEqual((first.api_version, second.api_version), (VERSION, ""))
-        self.assertEqual((first.subresource, second.subresource), ("", "status"))
-
-
-class ConflictTests(SynchronousTestCase):
-    """What a conflict says."""
-
-    def conflict(self, old: Object, config: Object, manager: str) -> FieldConflicts:
-        with self.assertRaises(FieldConflicts) as caught:
-            applied(old, config, manager)
-        return caught.exception
-
-    def test_one(self) -> None:
-        """One field on one line."""
-        error = self.conflict(created(pool({"a": "1"})), pool({"a": "2"}), "two")
-        told = f'conflict with "maker" using {VERSION}: .metadata.labels.a'
-        self.assertEqual(error.message, f"Apply failed with 1 conflict: {told}")
-        self.assertEqual((error.code, error.reason), (409, "Conflict"))
-
-    def test_several(self) -> None:
-        """Several by manager; an applier's version says nothing, so it is not told."""
-        old = applied(created(pool({"a": "1"})), pool({"b": "1", "c": "1"}), "applier")
-        error = self.conflict(old, pool({"a": "2", "b": "2", "c": "2"}), "two")
-        self.assertEqual(
-            error.message.splitlines(),
-            [
-                'Apply failed with 3 conflicts: conflicts with "applier":',
-                "- .metadata.labels.b",
-                "- .metadata.labels.c",
-                f'conflicts with "maker" using {VERSION}:',
-                "- .metadata.labels.a",
-            ],
-        )
-        self.assertEqual(
-            error.details["causes"][0],
-            {
-                "reason": "FieldManagerConflict",
-                "message": 'conflict with "applier"',
-                "field": ".metadata.labels.b",
-            },
-        )
-
-    def test_very_many(self) -> None:
-        """How many there are is told, and a thousand of them."""
-        names = [f"k{number}" for number in range(1500)]
-        old = created(pool(dict.fromkeys(names, "1")))
-        error = self.conflict(old, pool(dict.fromkeys(names, "2")), "two")
-        self.assertIn("Apply failed with 1500 conflicts: ", error.message)
-        self.assertEqual(len(error.details["causes"]), 1000)
-        self.assertEqual(len(error.message.splitlines()), 1001)
-
-
-class LastAppliedTests(SynchronousTestCase):
-    """kubectl's note of what it applied client-side."""
-
-    def stored(self, note: Any) -> Object:
-        text = note if isinstance(note, str) else json.dumps(note)
-        return created(
-            pool({"a": "1"}, annotations={ownership.LAST_APPLIED: text}),
-            "kubectl-client-side-apply",
-        )
-
-    def test_taken_over(self) -> None:
-        """kubectl may change what the note says and is still so, and the note follows."""
-        old = self.stored(pool({"a": "1"}))
-        after = applied(old, pool({"a": "2"}), "kubectl")
-        note = json.loads(after["metadata"]["annotations"][ownership.LAST_APPLIED])
-        self.assertEqual(note, pool({"a": "2"}))
-
-    def test_worthless_notes(self) -> None:
-        """A note that cannot be read, or means something else, allows nothing."""
-        for note in [
-            "",
-            "{",
-            "7",
-            "[]",
-            "[" * 100_000,
-            {"kind": "x"},
-            pool({"a": "1"}) | {"apiVersion": "v9"},
-            pool({"a": "0"}),
-            pool({"a": 1}),
-        ]:
-            with self.assertRaises(FieldConflicts):
-                applied(self.stored(note), pool({"a": "2"}), "kubectl")
-
-    def test_others(self) -> None:
-        """It is kubectl's note: no other manager is let through by it, or writes it."""
-        with self.assertRaises(FieldConflicts):
-            applied(self.stored(pool({"a": "1"})), pool({"a": "2"}), "other")
-        old = self.stored(pool({"a": "1"}))
-        self.assertEqual(
-            applied(old, pool({"b": "1"}), "other")["metadata"]["annotations"],
-            old["metadata"]["annotations"],
-        )
 
 
 class ConfigurationTests(SynchronousTestCase):

@@ -23,7 +23,8 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import LEASES, MACHINEPOOLS, Object
-from twisted_exec.api.ownership import Writer, updated
+from twisted_exec.api.managers import Writer
+from twisted_exec.api.ownership import updated
 from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.options import MANAGER

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from twisted_exec.api import fields, ownership, strategy, times
+from twisted_exec.api import fields, managers, ownership, strategy, times
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -54,7 +54,7 @@ class Draft:
     """
 
     body: Object
-    managed: ownership.Managed | None = None
+    managed: managers.Managed | None = None
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class Verbs:
         """Tell in the new object who manages what."""
         kind, metadata = target.kind, new["metadata"]
         if draft.managed is not None:
-            entries = ownership.encode(draft.managed, kind.resource.api_version)
+            entries = managers.encode(draft.managed, kind.resource.api_version)
         else:
             told = draft.body.get("metadata", {}).get("managedFields")
             writer = self._writer(target, options)
@@ -315,11 +315,11 @@ class Verbs:
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
-        if draft.managed is not None and old is not None and ownership.only_times_differ(new, old):
+        if draft.managed is not None and old is not None and managers.only_times_differ(new, old):
             metadata["managedFields"] = old["metadata"]["managedFields"]
 
-    def _writer(self, target: Target, options: WriteOptions) -> ownership.Writer:
-        return ownership.Writer(options.manager, target.subresource, self._now())
+    def _writer(self, target: Target, options: WriteOptions) -> managers.Writer:
+        return managers.Writer(options.manager, target.subresource, self._now())
 
     async def _store(self, kind: Kind, new: Object, old: Object) -> Object:
         if "deletionTimestamp" in old["metadata"] and not kind.held_by(new):
