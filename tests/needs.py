@@ -66,3 +66,15 @@ def kubelet_streams_program() -> str:
 def chromium() -> str | None:
     """Why a page in a real browser cannot be tried here, or ``None``."""
     return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"
+
+
+def kube_apiserver() -> str | None:
+    """Why a real kube-apiserver cannot be asked here, or ``None``."""
+    if not kube_apiserver_program():
+        return "kube-apiserver is not on PATH, nor where KUBE_APISERVER says (see tests/interop)"
+    return None if shutil.which("etcd") else "etcd is not on PATH (etcd-server)"
+
+
+def kube_apiserver_program() -> str | None:
+    """A kube-apiserver, built from Go modules."""
+    return shutil.which(os.environ.get("KUBE_APISERVER", "kube-apiserver"))

@@ -1,7 +1,7 @@
 """
 What writers do to objects, told as requests: each scenario begins on an empty server.
 
-The same requests go to a real kube-apiserver (``tests/captures/apply/record.py``), which knows
+The same requests go to a real kube-apiserver (``tests/interop/kube_apiserver.py``), which knows
 our kinds as custom resources, and to ours (``test_apply.py``).
 """
 

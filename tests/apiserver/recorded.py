@@ -7,11 +7,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from twisted_exec.api import times
 
 from .apply_scenarios import VERSION, Step
+
+_RECORD = Path(__file__).parents[1] / "captures/kube-apiserver-1.33.1-apply.json"
+RECORDED: dict[str, list[dict[str, Any]]] = json.loads(_RECORD.read_text())
+"""What kube-apiserver 1.33.1 answered, by scenario and step."""
 
 _METADATA = ("name", "labels", "annotations", "finalizers", "ownerReferences", "generation")
 

@@ -2,26 +2,21 @@
 Tests for who manages what, and for what patches are refused: the answers of a
 real kube-apiserver to the same requests are the measure.
 
-``tests/captures/apply/kube-apiserver-1.33.1.json`` has what kube-apiserver 1.33.1
+``tests/captures/kube-apiserver-1.33.1-apply.json`` has what kube-apiserver 1.33.1
 answered to :mod:`tests.apiserver.apply_scenarios`, with our kinds as custom
-resources; ``record.py`` beside it asks it again.
+resources; :mod:`tests.interop.kube_apiserver` asks it again.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from .apply_scenarios import JSON_PATCH, SCENARIOS, Step
-from .recorded import Answer, Steps, alike, answer_of
+from .recorded import RECORDED, Answer, Steps, alike, answer_of
 from .support import APITestCase
 
-_RECORD = Path(__file__).parents[1] / "captures/apply/kube-apiserver-1.33.1.json"
-RECORDED: dict[str, list[dict[str, Any]]] = {
-    name: [alike(answer) for answer in answers]
-    for name, answers in json.loads(_RECORD.read_text()).items()
-}
+REAL = {name: [alike(answer) for answer in answers] for name, answers in RECORDED.items()}
 
 
 class ScenarioTestCase(APITestCase):
@@ -50,7 +45,7 @@ class ScenarioTestCase(APITestCase):
     def check(self, name: str) -> None:
         """Ours answers as the real one did."""
         for number, ours in enumerate(self.answers(name)):
-            self.assertEqual(ours, RECORDED[name][number], f"{name}, step {number}")
+            self.assertEqual(ours, REAL[name][number], f"{name}, step {number}")
 
 
 class OwnershipTests(ScenarioTestCase):
@@ -143,7 +138,7 @@ class OwnershipTests(ScenarioTestCase):
     def test_told(self) -> None:
         """Writers may tell other entries; garbage changes nothing."""
         *ours, refused, made = self.answers("told")
-        *real, _, real_made = RECORDED["told"]
+        *real, _, real_made = REAL["told"]
         self.assertEqual([*ours, made], [*real, real_made])
         self.assertEqual((refused["code"], refused["reason"]), (422, "Invalid"))
 
@@ -182,7 +177,7 @@ class OwnershipTests(ScenarioTestCase):
     def test_leases(self) -> None:
         """Kinds of Go structs begin with an empty spec there, which nobody makes; here with none."""
         told = json.dumps(self.answers("leases")).replace('".": {}, ', "").replace(', ".": {}', "")
-        real = json.dumps(RECORDED["leases"]).replace('".": {}, ', "")
+        real = json.dumps(REAL["leases"]).replace('".": {}, ', "")
         self.assertEqual(json.loads(told), json.loads(real))
 
     def test_versions(self) -> None:
@@ -198,7 +193,7 @@ class RefusalTests(ScenarioTestCase):
 
     def refusals(self, name: str) -> list[tuple[Step, dict[str, Any], dict[str, Any]]]:
         """Steps, with what ours and the real one answered."""
-        return list(zip(SCENARIOS[name], self.answers(name), RECORDED[name], strict=True))
+        return list(zip(SCENARIOS[name], self.answers(name), REAL[name], strict=True))
 
     def test_options(self) -> None:
         """Options that nobody defined, per verb."""

@@ -15,4 +15,11 @@ nothing, passes them over.
   ``kubelet-streams`` on ``PATH`` or where ``KUBELET_STREAMS`` says.  To build it::
 
       cd tests/interop/kubelet && go build -o WHERE/kubelet-streams .
+
+* ``kube_apiserver``: kube-apiserver 1.33.1, whose answers to writes are recorded, is asked
+  again, for five minutes; with ``etcd``, as ``kube-apiserver`` on ``PATH`` or where
+  ``KUBE_APISERVER`` says.  To build it::
+
+      cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
+          "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
 """
