@@ -181,3 +181,12 @@ class OpenAPITests(APITestCase):
         operation = document["paths"][path]["patch"]
         self.assertIn("application/apply-patch+yaml", operation["requestBody"]["content"])
         self.assertIn("force", [each["name"] for each in operation["parameters"]])
+
+    def test_logs(self) -> None:
+        """The log of a machine is text; what its query may hold is told."""
+        document = self.answer("GET", f"/openapi/v3/apis/{GROUP}/v1alpha1", user="jane")
+        path = f"/apis/{GROUP}/v1alpha1/namespaces/{{namespace}}/machines/{{name}}/log"
+        log = document["paths"][path]["get"]
+        self.assertEqual(list(log["responses"]["200"]["content"]), ["text/plain"])
+        told = {each["name"]: each["schema"]["type"] for each in log["parameters"]}
+        self.assertEqual((told["follow"], told["tailLines"]), ("boolean", "integer"))

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.schema import Schema, boolean, integer, moment, string
 from twisted_exec.api.status import BadRequest, Invalid
 
 CONTAINER = "console"
@@ -25,6 +26,20 @@ CONTAINER = "console"
 
 STREAMS = ("All", "Stdout")
 """Of what a console prints nothing is known to be an error."""
+
+QUERY: Mapping[str, Schema] = {
+    "container": string(f"Empty, or {CONTAINER}."),
+    "follow": boolean("Go on with what is printed from now on, until the machine is deleted."),
+    "insecureSkipTLSVerifyBackend": boolean("Ignored: the poollet is always verified."),
+    "limitBytes": integer("At most so many bytes, the times included.", minimum=1),
+    "previous": boolean("Always refused: the log goes on when the machine is started again."),
+    "sinceSeconds": integer("Only lines of which something was printed so lately.", minimum=1),
+    "sinceTime": moment("Only lines of which something was printed since then."),
+    "stream": string("A console has one; both mean the same.", enum=list(STREAMS)),
+    "tailLines": integer("Only so many lines of what there is.", minimum=0),
+    "timestamps": boolean("Begin each line with the time at which it was begun."),
+}
+"""What a query may hold."""
 
 NANOSECONDS = 10**9
 
@@ -184,19 +199,18 @@ def nanoseconds(text: str) -> int:
         local = datetime.fromisoformat(date).replace(
             tzinfo=timezone(-zone if sign == "-" else zone)
         )
-        moment = local.astimezone(UTC)
-        whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+        whole = (local.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     except (ValueError, OverflowError) as problem:
         raise ValueError(f"{told}: {problem}") from None
     return whole * NANOSECONDS + int((fraction or "").ljust(9, "0")[:9])
 
 
-def stamp(moment: int) -> str:
+def stamp(time: int) -> str:
     """
     As the kubelet writes it before a line: RFC 3339 in UTC, always nine digits.
 
-    :param moment: nanoseconds since the epoch, of the years 1 to 9999.
+    :param time: nanoseconds since the epoch, of the years 1 to 9999.
     """
-    whole, rest = divmod(moment, NANOSECONDS)
+    whole, rest = divmod(time, NANOSECONDS)
     told = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=whole)
     return f"{told.isoformat()[:19]}.{rest:09d}Z"

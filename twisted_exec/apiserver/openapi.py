@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.schema import Schema
 from twisted_exec.apiserver.registry import Registry
 
 V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -153,7 +155,22 @@ def _paths(kind: Kind) -> Object:
         found[f"{item}/status"] = {
             method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
+    for text, query in kind.texts.items():
+        found[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
     return found
+
+
+def _text(kind: Kind, query: Mapping[str, Schema]) -> Object:
+    """Reading a subresource that is text."""
+    told = {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {
+        "responses": {"200": told},
+        "parameters": [
+            {"name": name, "in": "query", "schema": schema} for name, schema in query.items()
+        ],
+        "x-kubernetes-action": "get",
+        "x-kubernetes-group-version-kind": _identity(kind),
+    }
 
 
 def _parameter(name: str, where: str = "path", kind: str = "string") -> Object:

@@ -99,7 +99,8 @@ class Kind:
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
     :param connects: subresources that open a stream, by name.
-    :param texts: names of subresources that are read, and are text.
+    :param texts: subresources that are read, and are text, by name; with what their
+        query may hold.
     """
 
     resource: Resource
@@ -120,7 +121,7 @@ class Kind:
     kept_as: Resource | None = None
     read_only: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
-    texts: tuple[str, ...] = ()
+    texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     server_fields: tuple[str, ...] = ()
     terminating_status: Mapping[str, Any] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.shapes import CONDITIONS, TOLERATIONS
+from twisted_exec.api.logs import QUERY as LOG_QUERY
 from twisted_exec.api.schema import (
     anything,
     array,
@@ -307,7 +308,7 @@ MACHINES = Kind(
     },
     unconditional_update=False,
     connects={"exec": Connect("MachineExecOptions", _EXEC_OPTIONS)},
-    texts=("log",),
+    texts={"log": LOG_QUERY},
     initial_status={"state": "Pending"},
     prepare=_prepare_machine,
     validate=_validate_machine,

@@ -14,6 +14,7 @@ from typing import Any
 from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.shapes import TOLERATIONS, strings
+from twisted_exec.api.logs import QUERY as LOG_QUERY
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import Schema, array, boolean, integer, string, struct
 
@@ -188,5 +189,5 @@ PODS = Kind(
     read_only=True,
     has_status=True,
     connects=_CONNECTS,
-    texts=("log",),
+    texts={"log": LOG_QUERY},
 )
