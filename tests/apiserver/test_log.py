@@ -4,12 +4,14 @@ Tests for :mod:`twisted_exec.apiserver.log`: TLS and sockets are real, the pooll
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
 from tests.apiserver.chain import POOL, ChainTestCase
 from tests.streaming.readers import Reader, read
 from twisted_exec.api import kinds
+from twisted_exec.streaming.text_stream import TextStream
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest
 
 from .test_connect import BINDINGS, MACHINES, POOLS, binding
@@ -119,6 +121,18 @@ class ReadTests(LogCase):
         reader.download.abort()
         await self.until(lambda: self.pool.logs[0].gone)
         self.assertEqual(await self.last_end(), ("client closed", None))
+
+    async def test_nothing_is_left(self) -> None:
+        """Of a reader that left nothing waits for the garbage collector."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        reader = await self.follow()
+        reader.download.abort()
+        await self.until(lambda: self.pool.logs[0].gone)
+        await self.until(
+            lambda: not [one for one in gc.get_objects() if isinstance(one, TextStream)]
+        )
 
     async def test_without_power(self) -> None:
         """A machine that is off has a log; switching it off ends no follower."""

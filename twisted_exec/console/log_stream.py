@@ -47,6 +47,7 @@ class LogStream:
             raise
         finally:
             self._journal.unwatch(self._pump)
+            text.release()
 
     def _pause(self) -> None:
         self._paused = True

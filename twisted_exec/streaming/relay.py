@@ -127,6 +127,7 @@ class _Passage:
             raise
         finally:
             download.abort()
+            text.release()
             if self._late is not None and self._late.active():
                 self._late.cancel()
 

@@ -33,7 +33,8 @@ class TextStream:
     def __init__(
         self, request: Request, pause: Callable[[], None], resume: Callable[[], None]
     ) -> None:
-        self._request, self._pause, self._resume = request, pause, resume
+        self._request: Request | None = request
+        self._pause, self._resume = pause, resume
         self._begins_line = True
         self.sent = 0
         self.done: Deferred[str] = Deferred()
@@ -41,6 +42,7 @@ class TextStream:
     def begin(self) -> None:
         """Send the head; the client then knows that it has a log."""
         request = self._request
+        assert request is not None
         request.setHeader(b"Content-Type", b"text/plain")  # in whatever it was printed
         request.setHeader(b"Cache-Control", b"no-cache, private")
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
@@ -49,19 +51,19 @@ class TextStream:
 
     def write(self, data: bytes) -> None:
         """Send more, at once; 1 byte or more."""
-        if self._is_over():
-            return
-        self._begins_line = data.endswith(b"\n")
-        self.sent += len(data)
-        self._request.write(data)
+        request = self._open()
+        if request is not None:
+            self._begins_line = data.endswith(b"\n")
+            self.sent += len(data)
+            request.write(data)
 
     def finish(self, reason: str) -> None:
         """It is complete.  Only the first end counts."""
-        if self._is_over():
-            return
-        self._request.unregisterProducer()
-        self.done.callback(reason)
-        self._request.finish()
+        request = self._open()
+        if request is not None:
+            request.unregisterProducer()
+            self.done.callback(reason)
+            request.finish()
 
     def break_off(self, reason: str, ending: Ending | None = None) -> None:
         """
@@ -69,24 +71,35 @@ class TextStream:
 
         :param ending: to be told to the reader.
         """
-        if self._is_over():
+        request = self._open()
+        if request is None:
             return
         if ending is not None:
-            self._request.write(ending_mark(ending, begins_line=self._begins_line))
-        self._request.unregisterProducer()
+            request.write(ending_mark(ending, begins_line=self._begins_line))
+        request.unregisterProducer()
         # First: a connection that is lost cancels whoever waits.
         self.done.callback(reason)
-        self._request.channel.loseConnection()
+        request.channel.loseConnection()
 
     def cut(self, reason: str) -> None:
         """End it now, whatever is still on its way.  Only the first end counts."""
-        if self._is_over():
-            return
-        self.done.callback(reason)
-        self._request.channel.transport.abortConnection()
+        request = self._open()
+        if request is not None:
+            self.done.callback(reason)
+            request.channel.transport.abortConnection()
 
-    def _is_over(self) -> bool:
-        return self.done.called or self._request.gone
+    def release(self) -> None:
+        """
+        It is over, however it ended.  What held it and its connection together is cut: their
+        memory would wait for the garbage collector.
+        """
+        self._request = None
+        self._pause = self._resume = _nothing
+
+    def _open(self) -> Request | None:
+        """The request, while something can be written to it."""
+        request = self._request
+        return None if request is None or request.gone or self.done.called else request
 
     def pauseProducing(self) -> None:
         self._pause()
@@ -96,6 +109,10 @@ class TextStream:
 
     def stopProducing(self) -> None:
         """The client has left; its request is told so."""
+
+
+def _nothing() -> None:
+    """What a stream asks of its source when it has none any more."""
 
 
 def ending_mark(ending: Ending, *, begins_line: bool) -> bytes:
