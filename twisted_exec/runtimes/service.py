@@ -9,12 +9,9 @@ behind; the next one ends them before it does anything else, and the poollet ask
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -53,6 +50,7 @@ from .interfaces import IMachineDriver, MachineFacts
 from .keeper import Keeper
 from .machines import Machines, Record
 from .processes import Family, Leader, ProcessTable, RunRecords
+from .state_directory import ID, identity, lock
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
@@ -60,14 +58,8 @@ MARK = "TWISTED_EXEC_MACHINE"
 
 _MAX_METADATA_BYTES = 256 << 10
 
-_ID = re.compile(r"[0-9a-f]{32}")
-
 _P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
-
-
-class StateInUse(Exception):
-    """Another runtime has the state directory; it would end the other's machines."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +150,9 @@ class MachineRuntime(Service):
         :raises TLSConfigError: a directory cannot be used.
         """
         private_directory(self._state_directory)
-        self._lock = _lock(os.path.join(self._state_directory, "runtime.lock"))
+        self._lock = lock(os.path.join(self._state_directory, "runtime.lock"))
         self.directory = runtime_directory(self._state_directory)
-        self._id = _identity(os.path.join(self._state_directory, "runtime-id"))
+        self._id = identity(os.path.join(self._state_directory, "runtime-id"))
         self._records = RunRecords(os.path.join(self._state_directory, "runs"))
         await self._end_leftovers(self._records)
         self._offer()
@@ -178,7 +170,7 @@ class MachineRuntime(Service):
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
         records.clear()
         for name in os.listdir(self.directory):
-            if _ID.fullmatch(name):
+            if ID.fullmatch(name):
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _offer(self) -> None:
@@ -475,33 +467,3 @@ def _no_hardware(record: Record, name: str) -> NotImplementedByBackend:
     return NotImplementedByBackend(
         f'machine "{record.label}": machines of this runtime have no {name}'
     )
-
-
-def _lock(path: str) -> int:
-    """A descriptor to keep; the lock goes with the process, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        directory = os.path.dirname(path)
-        raise StateInUse(
-            f"another runtime uses the state directory {directory}: stop it, or choose another"
-        ) from None
-    return descriptor
-
-
-def _identity(path: str) -> str:
-    """This state directory's own word, made once; it marks processes as ours."""
-    try:
-        with open(path) as file:
-            found = file.read().strip()
-        if _ID.fullmatch(found):
-            return found
-    except FileNotFoundError:
-        pass
-    made = uuid.uuid4().hex
-    with open(f"{path}.new", "w") as file:
-        file.write(made)
-    os.replace(f"{path}.new", path)
-    return made

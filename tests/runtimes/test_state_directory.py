@@ -1,0 +1,40 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.state_directory`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.runtimes.state_directory import ID, StateInUse, identity, lock
+
+
+class StateDirectoryTests(SynchronousTestCase):
+    """Tests for :func:`lock` and :func:`identity`."""
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def test_one(self) -> None:
+        """One at a time; whoever comes later is told where."""
+        held = lock(self.path("lock"))
+        with self.assertRaises(StateInUse) as caught:
+            lock(self.path("lock"))
+        self.assertIn(self.directory, str(caught.exception))
+        os.close(held)
+        os.close(lock(self.path("lock")))
+
+    def test_identity(self) -> None:
+        """It stays the same; what is none of ours is made anew."""
+        made = identity(self.path("id"))
+        self.assertTrue(ID.fullmatch(made))
+        self.assertEqual(identity(self.path("id")), made)
+        with open(self.path("id"), "w") as file:
+            file.write("torn")
+        self.assertNotEqual(identity(self.path("id")), "torn")
