@@ -384,6 +384,7 @@ class QueryTests(APITestCase):
             response = self.ask("HEAD", path)
             self.assertEqual((response.code, response.body), (200, b""), path)
         self.assertEqual(self.ask("HEAD", f"{MACHINES}/b").code, 404)
+        self.assertEqual(self.ask("HEAD", f"{MACHINES}?watch=1").code, 405)
 
     def test_pretty(self) -> None:
         """JSON is laid out for people who ask for that."""

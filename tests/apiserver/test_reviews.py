@@ -59,13 +59,22 @@ class ReviewTests(APITestCase):
     def test_bad_questions(self) -> None:
         """Nobody, nothing, or two things are no question."""
         path = f"{AUTHORIZATION}/subjectaccessreviews"
-        for spec in (
-            {},
-            {"user": "jane"},
-            {"resourceAttributes": MACHINES_EXEC},
-            {"user": "j", "resourceAttributes": {}, "nonResourceAttributes": {}},
+        for spec, wrong in (
+            ({}, ["spec.resourceAttributes", "spec.user"]),
+            ({"user": "jane"}, ["spec.resourceAttributes"]),
+            ({"resourceAttributes": MACHINES_EXEC}, ["spec.user"]),
+            (
+                {"user": "j", "resourceAttributes": {}, "nonResourceAttributes": {}},
+                ["spec.nonResourceAttributes"],
+            ),
         ):
-            self.refused(400, "POST", path, {"spec": spec})
+            status = self.answer("POST", path, {"spec": spec}, code=422)
+            causes = status["details"]["causes"]
+            self.assertEqual([cause["field"] for cause in causes], wrong)
+            self.assertEqual(status["details"]["kind"], "SubjectAccessReview")
+        self.refused(422, "POST", f"{AUTHORIZATION}/selfsubjectaccessreviews", {"spec": {}})
+        told = self.refused(400, "POST", path, b"{")
+        self.assertIn("is unrecognized (must be of type SubjectAccessReview)", told)
         self.refused(422, "POST", path, {"spec": {"user": 5}})
         self.refused(400, "POST", path, {"kind": "Other", "spec": {}})
 
@@ -75,7 +84,11 @@ class ReviewTests(APITestCase):
         spec = {"user": "jane", "resourceAttributes": MACHINES_EXEC}
         self.assertFalse(self.status(path, spec)["allowed"])
         other = {**MACHINES_EXEC, "namespace": "other"}
-        self.refused(400, "POST", path, {"spec": {"user": "jane", "resourceAttributes": other}})
+        self.refused(422, "POST", path, {"spec": {"user": "jane", "resourceAttributes": other}})
+        url = {"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}}
+        self.refused(422, "POST", path, {"spec": url})
+        elsewhere = {"metadata": {"namespace": "other"}, "spec": spec}
+        self.refused(400, "POST", path, elsewhere)
 
     def test_self(self) -> None:
         """Anyone may ask about themselves."""

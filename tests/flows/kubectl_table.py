@@ -286,6 +286,13 @@ OBJECTS = (
         r"^event/a.1$",
         once=True,
     ),
+    row("get events.events.k8s.io", r"Warning +Tripped +machine/a +over a cable", once=True),
+    row(
+        "get events.v1.events.k8s.io a.1 -o jsonpath={{.note}}/{{.deprecatedCount}}",
+        r"^over a cable/3$",
+        once=True,
+    ),
+    row("explain events --api-version=events.k8s.io/v1", r"regarding", once=True),
     row("describe machine a", r"Warning +Tripped .*over a cable"),
     row("describe event a.1", r"Tripped", once=True),
     row("delete events --all", r'event "a.1" deleted'),

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from twisted_exec.api import body, kinds, strategy
+from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import APIError, BadRequest
+from twisted_exec.api.status import APIError, BadRequest, Invalid
 from twisted_exec.apiserver.filters import APIRequest, Gate
-from twisted_exec.apiserver.rest import content_type, root_of
+from twisted_exec.apiserver.options import Query, write_options
+from twisted_exec.apiserver.rest import read_body, root_of
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
 from twisted_exec.auth.tokens import ITokenAuthenticator
@@ -41,7 +42,7 @@ class Reviews:
         """Add the routes of all review kinds."""
         self._add(routes, kinds.TOKENREVIEWS, self._token)
         self._add(routes, kinds.SUBJECTACCESSREVIEWS, self._subject_access)
-        self._add(routes, kinds.LOCALSUBJECTACCESSREVIEWS, self._local_access)
+        self._add(routes, kinds.LOCALSUBJECTACCESSREVIEWS, self._subject_access)
         self._add(routes, kinds.SELFSUBJECTACCESSREVIEWS, self._self_access)
         self._add(routes, kinds.SELFSUBJECTRULESREVIEWS, self._self_rules)
         self._add(routes, kinds.SELFSUBJECTREVIEWS, self._self)
@@ -52,8 +53,9 @@ class Reviews:
             asking = cast(APIRequest, request).requester
             namespace = values.get("namespace", "")
             await self._gate.authorize_target(asking, "create", Target(kind, namespace))
-            told = body.decode(content_type(request), request.content.read())
-            review = strategy.shaped(kind, told)
+            options = write_options(Query(request.args), "CreateOptions")
+            review = strategy.shaped(kind, read_body(request, kind, options))
+            _check(kind, review, namespace)
             review["status"] = await answer(asking, review, namespace)
             respond_json(request, 201, review)
 
@@ -63,7 +65,7 @@ class Reviews:
     async def _token(self, asking: User, review: Object, namespace: str) -> Object:
         token = review.get("spec", {}).get("token", "")
         if not token:
-            raise BadRequest("spec.token: Required value")
+            raise BadRequest("token is required for TokenReview in authentication")
         # Without audiences in the answer the asker decides whether ours are theirs.
         try:
             user = await self._tokens.authenticate_token(token.encode("utf-8", "surrogatepass"))
@@ -75,8 +77,6 @@ class Reviews:
 
     async def _subject_access(self, asking: User, review: Object, namespace: str) -> Object:
         spec = review.get("spec", {})
-        if not spec.get("user") and not spec.get("groups"):
-            raise BadRequest("spec: at least one of user or group must be specified")
         user = User(
             spec.get("user", ""),
             tuple(spec.get("groups", [])),
@@ -84,12 +84,6 @@ class Reviews:
             {key: tuple(values) for key, values in spec.get("extra", {}).items()},
         )
         return await self._decide(user, spec)
-
-    async def _local_access(self, asking: User, review: Object, namespace: str) -> Object:
-        resource = review.get("spec", {}).get("resourceAttributes", {})
-        if resource.get("namespace") != namespace:
-            raise BadRequest("spec.resourceAttributes.namespace must be that of the URL")
-        return await self._subject_access(asking, review, namespace)
 
     async def _self_access(self, asking: User, review: Object, namespace: str) -> Object:
         return await self._decide(asking, review.get("spec", {}))
@@ -116,17 +110,22 @@ class Reviews:
         return status
 
 
+def _check(kind: Kind, review: Object, namespace: str) -> None:
+    strategy.check_namespace(review["metadata"], namespace)
+    if namespace:
+        review["metadata"]["namespace"] = namespace
+    if causes := kind.validate(review):
+        name = review["metadata"].get("name", "")
+        raise Invalid(kind.resource.kind, name, causes, kind.resource.group)
+
+
 def asked(user: User, spec: Mapping[str, Any]) -> Attributes:
     """
     What an access review asks about.
 
-    :raises BadRequest: it asks about nothing, or about two things.
+    :param spec: valid, by its kind.
     """
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (resource is None) is (path is None):
-        raise BadRequest(
-            "spec: exactly one of resourceAttributes or nonResourceAttributes must be specified"
-        )
     if path is not None:
         return Attributes(user, path.get("verb", ""), path=path.get("path", ""))
     resource = resource or {}

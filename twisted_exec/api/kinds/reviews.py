@@ -6,9 +6,11 @@ Source: ``k8s.io/api/authentication/v1`` and ``k8s.io/api/authorization/v1``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api import fields
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.kind import Kind, Object
 from twisted_exec.api.kinds.shapes import strings
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import Schema, anything, array, boolean, mapping, string, struct
@@ -64,6 +66,44 @@ _RULE = struct(
 )
 
 
+def _validate_access(review: Object) -> list[Cause]:
+    """About one thing, and not about two."""
+    spec = review.get("spec", {})
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    both = "cannot be specified in combination with resourceAttributes"
+    one = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    if resource is not None and path is not None:
+        return [fields.invalid("spec.nonResourceAttributes", path, both)]
+    if resource is None and path is None:
+        return [fields.invalid("spec.resourceAttributes", None, one)]
+    return []
+
+
+def _validate_subject(review: Object) -> list[Cause]:
+    spec, causes = review.get("spec", {}), _validate_access(review)
+    if not spec.get("user") and not spec.get("groups"):
+        told = "at least one of user or group must be specified"
+        causes.append(fields.invalid("spec.user", spec.get("user", ""), told))
+    return causes
+
+
+def _validate_local(review: Object) -> list[Cause]:
+    """A namespace is asked about, and it is the one that is asked."""
+    spec, causes = review.get("spec", {}), _validate_subject(review)
+    if "nonResourceAttributes" in spec:
+        told = "disallowed on this kind of request"
+        causes.append(fields.forbidden("spec.nonResourceAttributes", told))
+    wanted = spec.get("resourceAttributes", {}).get("namespace", "")
+    if wanted != review["metadata"].get("namespace", ""):
+        told = "must match metadata.namespace"
+        causes.append(fields.invalid("spec.resourceAttributes.namespace", wanted, told))
+    return causes
+
+
+def _no_causes(review: Object) -> list[Cause]:
+    return []
+
+
 def _review(
     group: str,
     plural: str,
@@ -72,6 +112,7 @@ def _review(
     *,
     version: str = "v1",
     namespaced: bool = False,
+    validate: Callable[[Object], list[Cause]] = _no_causes,
 ) -> Kind:
     return Kind(
         resource=Resource(group, version, plural, kind, namespaced=namespaced),
@@ -79,6 +120,7 @@ def _review(
         description=f"{kind} is a question, answered at once and not kept.",
         schema=schema,
         stored=False,
+        validate=validate,
     )
 
 
@@ -124,7 +166,11 @@ _SUBJECT_ACCESS = {
     "status": _DECISION,
 }
 SUBJECTACCESSREVIEWS = _review(
-    AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", _SUBJECT_ACCESS
+    AUTHORIZATION,
+    "subjectaccessreviews",
+    "SubjectAccessReview",
+    _SUBJECT_ACCESS,
+    validate=_validate_subject,
 )
 LOCALSUBJECTACCESSREVIEWS = _review(
     AUTHORIZATION,
@@ -132,12 +178,14 @@ LOCALSUBJECTACCESSREVIEWS = _review(
     "LocalSubjectAccessReview",
     _SUBJECT_ACCESS,
     namespaced=True,
+    validate=_validate_local,
 )
 SELFSUBJECTACCESSREVIEWS = _review(
     AUTHORIZATION,
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
     {"spec": struct(_ACCESS, description="May I do that?"), "status": _DECISION},
+    validate=_validate_access,
 )
 SELFSUBJECTRULESREVIEWS = _review(
     AUTHORIZATION,
