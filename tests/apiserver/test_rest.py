@@ -223,8 +223,10 @@ class ReadTests(APITestCase):
         """What is no number is refused."""
         versions = ["x", "-1", str(2**64), "9" * 100, "%C2%B2"]
         queries = [f"resourceVersion={one}" for one in versions]
-        for query in ("limit=x", "limit=-1", "resourceVersion=x&resourceVersionMatch=Exact"):
+        nonsense = ("limit=x", "timeoutSeconds=x", "resourceVersion=x&resourceVersionMatch=Exact")
+        for query in nonsense:
             self.refused(400, "GET", f"{MACHINES}?{query}")
+        self.assertEqual(self.names("?limit=-1"), ["a", "b", "c"])
         for query in queries:
             for path in (MACHINES, f"{MACHINES}/a"):
                 told = self.refused(400, "GET", f"{path}?{query}")

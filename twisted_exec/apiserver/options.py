@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -262,7 +263,8 @@ def list_options(query: Query) -> ListOptions:
     :raises Invalid: some of it contradicts the rest.
     """
     _check(_list_causes(query))
-    chosen, limit = selectors_of(query), min(query.number("limit"), _LIMIT_ITEMS)
+    chosen, limit = selectors_of(query), _limit(query)
+    query.number("timeoutSeconds")  # a list is answered at once, but nonsense is refused
     version, match = query.version(), query.text("resourceVersionMatch")
     if token := query.text("continue"):
         if version:
@@ -272,6 +274,12 @@ def list_options(query: Query) -> ListOptions:
     if match == _EXACT or (limit and version and not match):
         return ListOptions(chosen.labels, chosen.fields, limit, version=version)
     return ListOptions(chosen.labels, chosen.fields, limit, at_least=version or 0)
+
+
+def _limit(query: Query) -> int:
+    if re.fullmatch(r"-\d{1,18}", query.text("limit"), re.ASCII):
+        return 0  # as in Kubernetes: no limit
+    return min(query.number("limit"), _LIMIT_ITEMS)
 
 
 def selectors_of(query: Query) -> ListOptions:
