@@ -13,7 +13,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.encoded import json_of
+from twisted_exec.api.kinds import ALL, Kind, Object
 from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
@@ -129,8 +130,16 @@ class APITestCase(SynchronousTestCase):
         for follower in self.parts.followers:
             follower.startService()
             self.addCleanup(follower.stopService)
+        self.addCleanup(self.check_stored)
         self.server = MemoryServer(self.parts.dispatcher, self.clock)
         self.server.site.requestFactory = APIRequest
+
+    def check_stored(self) -> None:
+        """Nobody has changed what the store gave out: it still says what its JSON says."""
+        for kind in ALL:
+            if kind.stored:
+                for obj in self.successResultOf(self.storage.list(kind.resource)).items:
+                    self.assertEqual(json.loads(json_of(obj)), obj)
 
     def forwarding(self) -> ClientCredentials:
         """What poollets would see; none here, since nothing connects."""

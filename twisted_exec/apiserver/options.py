@@ -425,6 +425,10 @@ def read_continue(token: str) -> tuple[int | None, tuple[str, str]]:
         known = told["v"] == "meta.k8s.io/v1" and slash and "/" not in name
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         known = False
-    if not known or type(version) is not int or not (version > 0 or version == _LATEST):
+    if not known or type(version) is not int or not _is_version(version):
         raise BadRequest("invalid continue token: continue key is not valid")
     return (None if version == _LATEST else version), (namespace, name)
+
+
+def _is_version(version: int) -> bool:
+    return version == _LATEST or 0 < version <= _LARGEST_VERSION
