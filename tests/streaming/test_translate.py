@@ -35,7 +35,7 @@ from twisted_exec.streaming.site import Dispatcher, Request, Site
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
-from twisted_exec.wire.channel import V4, V5, Channel
+from twisted_exec.wire.channel import V1, V4, V5, Channel
 from twisted_exec.wire.remotecommand_streams import TERMINAL
 from twisted_exec.wire.upgrade import accept_key, switching_protocols
 
@@ -79,11 +79,16 @@ class Locator:
 
 
 class Proxying(Dispatcher):
+    """:ivar request: the latest."""
+
+    request: Any
+
     def __init__(self, proxy: Proxy) -> None:
         super().__init__()
         self.proxy = proxy
 
     async def dispatch(self, request: Request) -> None:
+        self.request = request
         await self.proxy.handle(request)
 
 
@@ -103,7 +108,8 @@ class TranslateTestCase(SynchronousTestCase):
         endpoint = self.network.endpoint(Site(self.foreign, self.clock))
         self.locator = Locator(endpoint, self.foreign.tokens)
         self.proxy = Proxy(self.locator, hop="poollet", sessions=self.sessions, clock=self.clock)
-        self.entry = self.network.endpoint(Site(Proxying(self.proxy), self.clock))
+        self.proxying = Proxying(self.proxy)
+        self.entry = self.network.endpoint(Site(self.proxying, self.clock))
         self.user = RecordingUser()
 
     def ask(self, path: bytes = b"/machines/vm/exec") -> Deferred[ConsoleClient]:
@@ -201,6 +207,33 @@ class WayTests(TranslateTestCase):
         self.assertEqual(
             (error.code, error.message), (403, 'machine "vm": the server answered 403')
         )
+
+    def test_other_version_than_offered(self) -> None:
+        """A next hop that answers the other way with what was not offered speaks none of ours."""
+        self.protocols = (OVER_SPDY,)
+        self.start(spdy=False)
+        self.locator.endpoint = self.network.endpoint(Site(_Unnamed(self.foreign), self.clock))
+        error = self.refused()
+        self.assertEqual(error.code, 400)
+
+    def test_no_client_of_a_console(self) -> None:
+        """What is no request for a console is not asked for in another way."""
+        self.protocols = ("v9.channel.k8s.io",)
+        self.assertEqual(self.refused().code, 403)
+        self.assertEqual(self.foreign.asked, [b"websocket"])
+
+    def test_client_left_unnoticed(self) -> None:
+        """A client may be gone by the time it is to be answered."""
+
+        def attach() -> RecordingAttachment:
+            self.proxying.request.gone = True
+            return RecordingAttachment()
+
+        self.foreign.make = attach
+        self.ask().addErrback(lambda failure: None)
+        self.network.pump()
+        self.assertEqual(self.records.ends(), [("client closed", 499)])
+        self.assertEqual(len(self.attachment.detached_with), 1)
 
     def test_refused_otherwise(self) -> None:
         """A refusal of the request itself is told, and not asked about again."""
@@ -608,6 +641,39 @@ class ReversedTests(TalkTests):
 
     def start(self, **more: Any) -> None:
         super().start(speaks=(V5, V4), spdy=False, **more)
+
+
+class TextTests(TranslateTestCase):
+    """A user of version 1, which has no Status, before SPDY."""
+
+    protocols = (V1,)
+
+    def start(self, **more: Any) -> None:
+        super().start(speaks=(), **more)
+
+    def test_failure(self) -> None:
+        """A failure is told as a text."""
+        self.open()
+        self.attachment.transport.end(Ending(LINE_LOST, "the line is lost"))
+        self.network.pump()
+        self.assertEqual(self.user.endings, [Ending(INTERNAL, "the line is lost")])
+        self.over("backend closed")
+
+    def test_success(self) -> None:
+        """Success is not told at all."""
+        self.open()
+        self.attachment.transport.write(b"bye")
+        self.attachment.transport.end(Ending(COMPLETED))
+        self.network.pump()
+        self.assertEqual((self.user.received, self.user.endings), (b"bye", [Ending(COMPLETED)]))
+        self.over("backend closed")
+
+    def test_lost(self) -> None:
+        """A lost connection is a failure here as well."""
+        self.open()
+        self.attachment.transport.cut()
+        self.network.pump()
+        self.assertEqual(self.user.endings, [Ending(INTERNAL, LOST)])
 
 
 class OlderTests(TranslateTestCase):
