@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.api.patch`.
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -226,6 +227,11 @@ class ReaderTests(SynchronousTestCase):
             self.assertEqual(patch.configuration(raw), {"spec": {"a": 1}})
         for raw in (b"", b"null", b"{}"):
             self.assertEqual(patch.configuration(raw), {})
+        large = {"a": ["x" * 100] * 9000}
+        self.assertEqual(patch.configuration(json.dumps(large).encode()), large)
+        duplicates: list[str] = []
+        self.assertEqual(patch.configuration(b"{a: 1, a: 2}", duplicates), {"a": 2})
+        self.assertEqual(duplicates, ["a"])
         for raw in (b"[]", b"7", b"a: ["):
             with self.assertRaises(BadRequest) as caught:
                 patch.configuration(raw)
