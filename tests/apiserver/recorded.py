@@ -5,6 +5,7 @@ Answers to scenarios, so told that those of two servers can be compared.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +59,10 @@ class Steps:
         return text
 
     def told(self, timestamp: str) -> str:
-        """A time as the step in which it was: ``step 2``; others stay as they are."""
+        """A time as the step in which it was: ``step 2``; those before the scenario stay."""
         second = int(times.seconds(timestamp))
-        if second not in self._seconds:
-            return timestamp
-        return f"step {self._seconds.index(second)}"
+        number = bisect_right(self._seconds, second) - 1
+        return f"step {number}" if number >= 0 else timestamp
 
 
 def answer_of(answer: Answer, steps: Steps) -> dict[str, Any]:
