@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.streaming.interfaces import REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.site import Dispatcher, Request
-from twisted_exec.streaming.text_stream import TextStream, ending_mark
+from twisted_exec.streaming.text_stream import TextAnswer, ending_mark
 from twisted_exec.testing.http import MemoryServer
 
 
@@ -23,7 +23,7 @@ class Answering(Dispatcher):
 
     async def dispatch(self, request: Request) -> None:
         request.subject = replace(request.subject, session="s-1")
-        self.text = TextStream(
+        self.text = TextAnswer(
             request, lambda: self.flows.append("pause"), lambda: self.flows.append("resume")
         )
         self.text.begin()
@@ -34,8 +34,8 @@ class Answering(Dispatcher):
             raise
 
 
-class TextStreamTests(SynchronousTestCase):
-    """Tests for :class:`TextStream`."""
+class TextAnswerTests(SynchronousTestCase):
+    """Tests for :class:`TextAnswer`."""
 
     def setUp(self) -> None:
         self.answering = Answering()

@@ -10,7 +10,7 @@ from twisted_exec.api.logs import LogOptions
 from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, Ending
 from twisted_exec.streaming.sessions import Session
 from twisted_exec.streaming.site import Request
-from twisted_exec.streaming.text_stream import TextStream
+from twisted_exec.streaming.text_stream import TextAnswer
 
 from .journal import Journal
 from .log import LogReader
@@ -26,7 +26,7 @@ class LogStream:
 
     def __init__(self, request: Request, journal: Journal, options: LogOptions) -> None:
         self._journal, self._reader = journal, LogReader(journal, options)
-        self._text = TextStream(request, self._pause, self._resume)
+        self._text = TextAnswer(request, self._pause, self._resume)
         self._paused = self._pumping = False
 
     async def run(self, session: Session) -> None:

@@ -6,6 +6,7 @@ decides for itself (its locator does), nothing of the client's own request but w
 passes on, a refusal is a Status, no redirect is followed, and there is one audit start and one end.
 The bytes pass as they come and as fast as the client takes them: when it stops, so does the
 machine's end, which marks what a slow reader missed.  A client that leaves ends it on every hop.
+A page in a browser may ask for it over a WebSocket; the hops behind this one never know.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.proxy import naming, outcome
 from twisted_exec.streaming.sessions import Session, Sessions
 from twisted_exec.streaming.site import Request
-from twisted_exec.streaming.text_stream import TextStream
+from twisted_exec.streaming.text_socket import TextSocket
+from twisted_exec.streaming.text_stream import Flow, TextAnswer, TextStream
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
+from twisted_exec.streaming.upgrade_server import is_upgrade
+from twisted_exec.wire.upgrade import WEBSOCKET
 
 
 class Relay:
@@ -72,6 +76,7 @@ class _Passage:
     """One request's way through a relay."""
 
     _text: TextStream
+    _download: Download
     _late: IDelayedCall | None = None
 
     def __init__(self, relay: Relay, request: Request) -> None:
@@ -87,12 +92,19 @@ class _Passage:
         request.subject = location.subject
         session = sessions.open(location.subject)
         try:
-            download = await self._reach(location)
+            self._text = text_of(request, self._pause, self._resume)
+            self._download = await self._reach(location)
         except BaseException as problem:
             code, reason = outcome(problem)
             session.over(reason, code=code)
             raise
-        await self._pass_on(download, session)
+        await self._pass_on(session)
+
+    def _pause(self) -> None:
+        self._download.pause()
+
+    def _resume(self) -> None:
+        self._download.resume()
 
     async def _reach(self, location: Location) -> Download:
         relay = self._relay
@@ -115,8 +127,8 @@ class _Passage:
                 f"{label}: {error.message}", code=error.code, reason=error.reason
             ) from None
 
-    async def _pass_on(self, download: Download, session: Session) -> None:
-        self._text = text = TextStream(self._request, download.pause, download.resume)
+    async def _pass_on(self, session: Session) -> None:
+        text, download = self._text, self._download
         try:
             text.begin()
             session.carry(self._end, lambda: text.cut("cut"))
@@ -147,6 +159,16 @@ class _Passage:
             )
         else:
             self._text.break_off(ending.reason, ending)
+
+
+def text_of(request: Request, pause: Flow, resume: Flow) -> TextStream:
+    """
+    What a request asks to be answered with.
+
+    :raises APIError: it is a WebSocket's, and no handshake that we can answer.
+    """
+    form = TextSocket if is_upgrade(request) == WEBSOCKET else TextAnswer
+    return form(request, pause, resume)
 
 
 def _refusal(label: str, refused: UpgradeRefused) -> APIError:
