@@ -29,6 +29,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.legs import LOST, SILENT_SECONDS
 from twisted_exec.streaming.negotiation import OVER_SPDY
 from twisted_exec.streaming.proxy import Proxy
+from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
 from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Dispatcher, Request, Site
@@ -398,6 +399,27 @@ class TalkTests(TranslateTestCase):
         self.assertEqual(self.user.received, b"bye")
         self.assertEqual([one.exit_code for one in self.user.endings], [3])
         self.over("backend closed")
+
+    def test_looking_on(self) -> None:
+        """One who looks on does so here, whatever the next hop knows of it."""
+        client = self.open(path=b"/x?stdin=true&stdout=true&tty=true&readOnly=true")
+        client.resize(TerminalSize(80, 24))
+        client.write(b"rm")
+        client.write(b" -rf /\n")
+        self.attachment.transport.write(b"seen")
+        self.network.pump()
+        self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
+        self.assertEqual(self.user.received.count(READ_ONLY), 1)
+        self.assertIn(b"seen", self.user.received)
+
+    def test_no_input_asked(self) -> None:
+        """Input of one who asked for output alone is dropped; sizes are not."""
+        client = self.open(path=b"/x?stdout=true&tty=true")
+        client.resize(TerminalSize(80, 24))
+        client.write(b"typed")
+        self.network.pump()
+        self.assertEqual((self.attachment.received, self.user.received), (b"", b""))
+        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 
     def test_end_of_input(self) -> None:
         """The end of input passes; output goes on, then comes the status."""

@@ -34,6 +34,7 @@ from twisted_exec.streaming.negotiation import (
     choose_protocol,
     of_the_protocol,
 )
+from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.upgrade_server import is_upgrade
@@ -126,6 +127,8 @@ class Translation:
         self._held: deque[tuple[Channel, bytes]] = deque()  # output, until the user takes it
         self._pumping = False
         self._told = False  # how it ended was said to the user, or never will be
+        self._asked = Asked()
+        self._refused = False  # a user who looks on was told so
         self._unsent = 0  # bytes of input since the machine took no more
         self._reason = ""
         self._beat: IDelayedCall | None = None
@@ -167,6 +170,7 @@ class Translation:
         :raises ConnectionDone: it has left; the machine's connection is closed.
         """
         clock, limits = self.clock, self._limits
+        self._asked = Asked.of(request.args)
         try:
             accept(request, protocol, self._user, session=self._session, clock=clock, limits=limits)
         except BaseException:
@@ -195,6 +199,9 @@ class Translation:
         """The user typed, or has another size."""
         if self._told or self._machine.over:
             return
+        if not self._asked.takes_input and (channel is Channel.STDIN or self._asked.read_only):
+            self._refuse(channel)
+            return
         machine = self._machine.carrier
         if channel is Channel.STDIN:
             self.bytes_to_machine += len(data)
@@ -204,6 +211,12 @@ class Translation:
             if self._unsent >= self._limits.input_bytes:
                 # Its pings stay unread as well from here on; nothing else makes it stop.
                 self._user.carrier.transport.pauseProducing()
+
+    def _refuse(self, channel: Channel) -> None:
+        """As our own machine's end would; this one may not know what looking on is."""
+        if channel is Channel.STDIN and self._asked.read_only and not self._refused:
+            self._refused = True
+            self.output(Channel.STDOUT, READ_ONLY)
 
     def input_over(self) -> None:
         """
