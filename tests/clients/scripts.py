@@ -233,7 +233,7 @@ class Browser(Script):
 
     name = "WebSocket of a page"
     cannot = dict.fromkeys(
-        ("get", "watch", "apply", "server-side apply", "explain", "can-i", "logs -f"), NOT_HTTP
+        ("get", "watch", "apply", "server-side apply", "explain", "can-i"), NOT_HTTP
     )
     notes = {"console": MACHINES_EXEC}
 
@@ -248,7 +248,7 @@ class Chromium(Browser):
     """The same by a page in a real browser."""
 
     name = "WebSocket of a page in Chromium"
-    notes = dict.fromkeys(("attach", "exec"), FETCH_FIRST) | {"console": MACHINES_EXEC}
+    notes = dict.fromkeys(("attach", "exec", "logs -f"), FETCH_FIRST) | {"console": MACHINES_EXEC}
 
     def __init__(self, program: str) -> None:
         Script.__init__(self, [sys.executable, str(_HERE / "browser" / "page.py"), program])

@@ -22,6 +22,7 @@ END_OF_STDIN = b"\xff\0"
 SECONDS = 45.0
 PAGE = "https://page.example"
 PROTOCOL = "v5.channel.k8s.io"
+TEXT = "binary.k8s.io"
 
 NAMESPACE = os.environ["NAMESPACE"]
 STREAMS = [("stdin", "true"), ("stdout", "true"), ("tty", "true")]
@@ -29,6 +30,7 @@ WAYS = {
     "attach": ("/api/v1/namespaces/{}/pods/{}/attach", STREAMS),
     "exec": ("/api/v1/namespaces/{}/pods/{}/exec", [*STREAMS, ("command", "console")]),
     "console": ("/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec", STREAMS),
+    "logs": ("/api/v1/namespaces/{}/pods/{}/log", [("follow", "true")]),
 }
 
 
@@ -36,8 +38,10 @@ def main() -> None:
     column, machine, mark = sys.argv[1:]
     what, _, way = column.rpartition("-")
     with opened(way if way in WAYS else "exec", machine) as socket:
-        assert socket.subprotocol == PROTOCOL, socket.subprotocol
-        if what == "end":
+        assert socket.subprotocol == (TEXT if way == "logs" else PROTOCOL), socket.subprotocol
+        if way == "logs":
+            logs(socket, mark)
+        elif what == "end":
             end_of_input(socket, mark)
         elif what == "exit":
             exit_status(socket)
@@ -53,7 +57,10 @@ def opened(way: str, machine: str) -> ClientConnection:
     server = os.environ["SERVER"].replace("https://", "wss://")
     return connect(
         server + path.format(NAMESPACE, machine) + "?" + urlencode(query),
-        subprotocols=[f"base64url.bearer.authorization.k8s.io.{token}", PROTOCOL],
+        subprotocols=[
+            f"base64url.bearer.authorization.k8s.io.{token}",
+            TEXT if way == "logs" else PROTOCOL,
+        ],
         origin=PAGE,
         ssl=ssl.create_default_context(cafile=os.environ["CA"]),
         compression=None,
@@ -82,6 +89,16 @@ def read(socket: ClientConnection, text: bytes | None) -> dict[str, object]:
     sys.stdout.flush()
     assert socket.close_code == 1000, socket.close_code
     return dict(json.loads(status))
+
+
+def logs(socket: ClientConnection, mark: str) -> None:
+    seen = b""
+    while f"{mark}42z".encode() not in seen:
+        message = socket.recv(timeout=SECONDS)
+        assert isinstance(message, bytes), message
+        sys.stdout.buffer.write(message)
+        sys.stdout.flush()
+        seen = (seen + message)[-4096:]
 
 
 def ask(socket: ClientConnection, mark: str) -> None:
