@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import parse_qs
 
-from twisted_exec.api.logs import LogOptions, nanoseconds, parse, stamp
+from twisted_exec.api.logs import LogOptions, parse
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 
 MOMENT = 1_795_150_800_123_456_789
@@ -72,7 +72,8 @@ class ParseTests(SynchronousTestCase):
             ),
             (
                 "sinceTime=yesterday",
-                'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse it',
+                'parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": '
+                'cannot parse "yesterday" as "2006"',
             ),
         ):
             self.assertEqual(self.refused(query, BadRequest).message, told)
@@ -97,7 +98,11 @@ class ParseTests(SynchronousTestCase):
             (cause,) = self.refused(query, Invalid).details["causes"]
             self.assertEqual(cause["field"], field)
         both = self.refused("sinceSeconds=1&sinceTime=2026-11-20T05:00:00Z", Invalid)
-        self.assertIn("at most one of `sinceTime` or `sinceSeconds`", both.message)
+        self.assertEqual(
+            both.message,
+            'PodLogOptions "vm" is invalid: []: Forbidden: '
+            "at most one of `sinceTime` or `sinceSeconds` may be specified",
+        )
         self.assertEqual(
             len(self.refused("tailLines=-1&limitBytes=-1", Invalid).details["causes"]), 2
         )
@@ -123,36 +128,3 @@ class ParseTests(SynchronousTestCase):
     def test_passed_on(self, told: LogOptions) -> None:
         """The next hop reads what this one did."""
         self.assertEqual(parse(args(told.query()), "vm"), told)
-
-
-class TimeTests(SynchronousTestCase):
-    """Points in time."""
-
-    def test_stamp(self) -> None:
-        """Nine digits, always, in UTC."""
-        self.assertEqual(stamp(MOMENT), "2026-11-20T05:00:00.123456789Z")
-        self.assertEqual(stamp(0), "1970-01-01T00:00:00.000000000Z")
-
-    def test_read(self) -> None:
-        """Any zone, any fraction; what is finer than a nanosecond is dropped."""
-        for text, told in (
-            ("2026-11-20T05:00:00.123456789Z", MOMENT),
-            ("2026-11-20T06:30:00.1234567891+01:30", MOMENT),
-            ("2026-11-19T23:00:00.123456789-06:00", MOMENT),
-            ("1970-01-01T00:00:00Z", 0),
-        ):
-            self.assertEqual(nanoseconds(text), told, text)
-
-    def test_no_time(self) -> None:
-        """What is no point in time is refused, not guessed."""
-        for text in (
-            "2026-13-20T05:00:00Z",
-            "2026-11-20 05:00:00Z",
-            "2026-11-20T05:00:00",
-            "2026-11-20T05:00:00+99:00",
-            "0001-01-01T00:00:00+01:00",
-            "9999-12-31T23:59:59-01:00",
-            "",
-        ):
-            with self.assertRaises(ValueError):
-                nanoseconds(text)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
 from typing import TypeVar
 from urllib.parse import urlencode
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.moments import NANOSECONDS, nanoseconds, stamp
 from twisted_exec.api.schema import Schema, boolean, integer, moment, string
 from twisted_exec.api.status import BadRequest, Invalid
 
@@ -41,14 +41,8 @@ QUERY: Mapping[str, Schema] = {
 }
 """What a query may hold."""
 
-NANOSECONDS = 10**9
-
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LARGEST = 2**63 - 1
-_LAYOUT = "2006-01-02T15:04:05Z07:00"
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]([0-9]{1,40}))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
-)
 
 Args = Mapping[bytes, list[bytes]]
 """A query, as ``request.args``."""
@@ -138,7 +132,7 @@ def _causes(options: LogOptions, stream: str | None) -> list[Cause]:
         causes.append(fields.invalid("limitBytes", options.limit_bytes, "must be greater than 0"))
     if options.since_seconds is not None and options.since_nanoseconds is not None:
         causes.append(
-            fields.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
+            fields.forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified")
         )
     elif options.since_seconds is not None and options.since_seconds < 1:
         causes.append(
@@ -181,36 +175,3 @@ def _time(args: Args, name: str) -> int | None:
         return nanoseconds(text)
     except ValueError as problem:
         raise BadRequest(str(problem)) from None
-
-
-def nanoseconds(text: str) -> int:
-    """
-    A point in time of RFC 3339, in nanoseconds since the epoch.
-
-    :raises ValueError: it is none.
-    """
-    found = _TIME.fullmatch(text)
-    told = f"parsing time {fields.shown(text)} as {fields.shown(_LAYOUT)}"
-    if found is None:
-        raise ValueError(f"{told}: cannot parse it")
-    date, fraction, sign, hours, minutes = found.groups()
-    try:
-        zone = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-        local = datetime.fromisoformat(date).replace(
-            tzinfo=timezone(-zone if sign == "-" else zone)
-        )
-        whole = (local.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
-    except (ValueError, OverflowError) as problem:
-        raise ValueError(f"{told}: {problem}") from None
-    return whole * NANOSECONDS + int((fraction or "").ljust(9, "0")[:9])
-
-
-def stamp(time: int) -> str:
-    """
-    As the kubelet writes it before a line: RFC 3339 in UTC, always nine digits.
-
-    :param time: nanoseconds since the epoch, of the years 1 to 9999.
-    """
-    whole, rest = divmod(time, NANOSECONDS)
-    told = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=whole)
-    return f"{told.isoformat()[:19]}.{rest:09d}Z"

@@ -12,7 +12,8 @@ finds, where bytes are gone, a line that says how many; the line itself never wa
 
 from __future__ import annotations
 
-from twisted_exec.api.logs import LogOptions, stamp
+from twisted_exec.api.logs import LogOptions
+from twisted_exec.api.moments import stamp
 
 from .journal import Journal
 
