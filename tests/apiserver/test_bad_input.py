@@ -377,6 +377,10 @@ class QueryTests(APITestCase):
         for path in ("/api/v1/namespaces/%2e%2e", f"{MACHINES}/%2F", f"{MACHINES}/%00"):
             self.refused(400, "GET", path)
 
+    def test_path_details(self) -> None:
+        """The 404 of a path has details, of nothing: clients of Kubernetes look into them."""
+        self.assertEqual(self.ask("PATCH", f"{MACHINES}/a/scale", {}).json()["details"], {})
+
     def test_head(self) -> None:
         """HEAD is GET without the body."""
         self.make_machine("a")

@@ -101,6 +101,10 @@ class PodTests(SynchronousTestCase):
         (console,) = self.pod(volumes=[disk])["spec"]["containers"]
         self.assertEqual(console["image"], "registry/os:1")
 
+    def test_security_context(self) -> None:
+        """There is one: ``kubectl debug`` looks into it without looking for it."""
+        self.assertEqual(self.pod()["spec"]["securityContext"], {})
+
     def test_node(self) -> None:
         """The pool is the node; without one it is not scheduled."""
         self.assertEqual(self.pod()["spec"]["nodeName"], "pool-a")

@@ -135,6 +135,13 @@ class RefusalTests(APITestCase):
             self.assertEqual(response.headers["allow"], "GET")
         self.answer("GET", f"{PODS}/a")
 
+    def test_containers(self) -> None:
+        """None is added, as by ``kubectl debug``, which is told how commands are typed."""
+        for method in ("PUT", "PATCH"):
+            path = f"{PODS}/a/ephemeralcontainers"
+            told = self.refused(405, method, path, {}, content_type=MERGE)
+            self.assertIn('machine "a": a serial console runs no commands: open it with', told)
+
     def test_ports(self) -> None:
         """There are none to forward."""
         for method in ("GET", "POST"):

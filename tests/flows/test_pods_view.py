@@ -143,6 +143,7 @@ class RefusalTests(PodsTestCase):
                 (("exec", "sh", "-c", "other", "--", "console"), 'container "other" is not valid'),
                 (("cp", "sh:/etc/passwd", "passwd"), NO_COMMANDS),
                 (("cp", __file__, "sh:/tmp/x"), NO_COMMANDS),
+                (("debug", "sh", "--image=y"), NO_COMMANDS),
                 (("port-forward", "sh", "0:80"), 'no port of pod "sh" can be forwarded'),
                 (("delete", "pod", "sh"), 'read-only: delete machine "sh" in API group'),
                 (("label", "pod", "sh", "a=b"), 'read-only: patch machine "sh" in API group'),

@@ -60,7 +60,9 @@ class APIError(Exception):
             "code": self.code,
         }
         # As Go writes them: a name or group that is empty is left out.
-        if details := {key: value for key, value in self.details.items() if value != ""}:
+        details = {key: value for key, value in self.details.items() if value != ""}
+        # Every 404 of Kubernetes has them, and kubectl debug crashes over one that has not.
+        if details or self.reason == NotFound.reason:
             status["details"] = details
         return status
 

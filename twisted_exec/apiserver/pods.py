@@ -127,7 +127,8 @@ def _image(machine: Object) -> str:
 
 def _spec(machine: Object) -> Object:
     console = {"name": CONSOLE, "image": _image(machine), "stdin": True, "tty": True}
-    spec: Object = {"containers": [console], "restartPolicy": "Never"}
+    # The empty one is what every Pod of Kubernetes has at least, and kubectl debug counts on it.
+    spec: Object = {"containers": [console], "restartPolicy": "Never", "securityContext": {}}
     if pool := kinds.pool_name(machine):
         spec["nodeName"] = pool
     if tolerations := machine.get("spec", {}).get("tolerations"):

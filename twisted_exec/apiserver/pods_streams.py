@@ -71,10 +71,14 @@ def check_container(query: Query) -> None:
 
 def _check_command(query: Query, name: str) -> None:
     if query.texts("command") != [CONSOLE]:
-        raise BadRequest(
-            f"a serial console runs no commands: open it with kubectl attach -it {name}, or with "
-            f"kubectl exec -it {name} -- {CONSOLE}, and type them there"
-        )
+        raise BadRequest(_no_commands(name))
+
+
+def _no_commands(name: str) -> str:
+    return (
+        f"a serial console runs no commands: open it with kubectl attach -it {name}, or with "
+        f"kubectl exec -it {name} -- {CONSOLE}, and type them there"
+    )
 
 
 def _check_streams(query: Query) -> None:
@@ -102,6 +106,7 @@ def add_refusals(routes: Routes) -> None:
     routes.add(["POST", "DELETE"], _PODS, _read_only)
     routes.add(["PUT", "PATCH", "DELETE"], _POD, _read_only)
     routes.add(["PUT", "PATCH"], f"{_POD}/status", _read_only)
+    routes.add(["PUT", "PATCH"], f"{_POD}/ephemeralcontainers", _no_containers)
 
 
 async def _no_ports(request: Request, values: Mapping[str, str]) -> None:
@@ -109,6 +114,11 @@ async def _no_ports(request: Request, values: Mapping[str, str]) -> None:
         f'no port of pod "{values["name"]}" can be forwarded: it is a machine, of which only the '
         "serial console can be reached"
     )
+
+
+async def _no_containers(request: Request, values: Mapping[str, str]) -> None:
+    """What ``kubectl debug`` would add."""
+    raise MethodNotAllowed(f'machine "{values["name"]}": {_no_commands(values["name"])}')
 
 
 async def _read_only(request: Request, values: Mapping[str, str]) -> None:

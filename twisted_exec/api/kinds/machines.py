@@ -80,7 +80,11 @@ _MACHINE_SPEC = struct(
         "machinePoolRef": reference(
             description="The MachinePool that runs it; once set it cannot be changed."
         ),
-        "power": string("Whether the machine runs.", enum=["On", "Off"], default="On"),
+        "power": string(
+            "Whether the machine runs. In YAML it needs quotes: without, On is read as true.",
+            enum=["On", "Off"],
+            default="On",
+        ),
         "networkInterfaces": array(_INTERFACE, "Its network interfaces.", keys=["name"]),
         "volumes": array(_VOLUME, "Its disks.", keys=["name"]),
         "ignitionRef": struct(

@@ -39,6 +39,7 @@ _SPEC = struct(
         "containers": array(_CONTAINER),
         "nodeName": string("The machine's pool."),
         "restartPolicy": string("Always Never: that is up to the machine's spec.power."),
+        "securityContext": struct({}, description="Always empty."),
         "tolerations": TOLERATIONS,
     },
     required=["containers"],
