@@ -17,7 +17,7 @@ from tests.flows import kubectls, programs
 from tests.flows.programs import Program
 
 from .client import REQUIRED_EXIT_CODE, Client, expect, new_mark
-from .place import Place, answer, answers, machine, question
+from .place import PATIENCE_SECONDS, Place, answer, answers, machine, question
 
 QUIET_SECONDS = 2.0
 """After the end of input, before the machine's end ends the attachment."""
@@ -51,13 +51,15 @@ class Kubectl(Client):
         path = "jsonpath={.metadata.name}={.metadata.labels.tried}\n"
         program = self._start(place, "get", "machine", place.machine, "--watch", "-o", path)
         try:
-            await program.until(place.machine.encode() + b"=")
+            await program.until(place.machine.encode() + b"=", seconds=PATIENCE_SECONDS)
             # kubectl passes over the first event of its watch: what changes between its
             # look and its watch is never shown.  So there is a change every now and then.
             changing = LoopingCall(lambda: Deferred.fromCoroutine(place.label(new_mark())))
             done = changing.start(1)
             try:
-                await program.until(place.machine.encode() + b"=m[0-9a-f]{8}")
+                await program.until(
+                    place.machine.encode() + b"=m[0-9a-f]{8}", seconds=PATIENCE_SECONDS
+                )
             finally:
                 changing.stop()
                 await done
@@ -121,12 +123,12 @@ class Kubectl(Client):
         """What was printed, and then what is."""
         viewer = await place.company()
         before, after = new_mark(), new_mark()
-        await viewer.ask(question(before), answer(before))
+        await viewer.ask(question(before), answer(before), seconds=PATIENCE_SECONDS)
         program = self._start(place, "logs", "-f", place.machine)
         try:
-            await program.until(answer(before))
+            await program.until(answer(before), seconds=PATIENCE_SECONDS)
             viewer.type(question(after))
-            await program.until(answer(after))
+            await program.until(answer(after), seconds=PATIENCE_SECONDS)
         finally:
             await program.stop()
         await viewer.leave()
@@ -135,7 +137,7 @@ class Kubectl(Client):
         """Our plugin at a terminal, and away by its escape key."""
         program = self._terminal(place, "console", place.machine)
         try:
-            await program.until(rb"Ctrl-\] leaves")
+            await program.until(rb"Ctrl-\] leaves", seconds=PATIENCE_SECONDS)
             await ask(program)
             program.type(b"\x1d")
             expect(await program.ended == 0, program)
@@ -207,7 +209,7 @@ class Kubectl(Client):
             assert program.transport is not None
             program.type(stdin)
             program.transport.closeStdin()
-            program.ended.addTimeout(60, reactor)
+            program.ended.addTimeout(PATIENCE_SECONDS, reactor)
             await program.ended
         finally:
             await program.stop()
@@ -235,7 +237,7 @@ async def ask(program: Program) -> None:
     mark = new_mark()
     # What is typed before the stream stands waits in the terminal; kubectl then sends it.
     program.type(question(mark))
-    await program.until(answer(mark))
+    await program.until(answer(mark), seconds=PATIENCE_SECONDS)
 
 
 async def until_size(program: Program, size: bytes) -> None:
@@ -244,7 +246,7 @@ async def until_size(program: Program, size: bytes) -> None:
     program.type(
         f"until [ \"$(stty size)\" = '{size.decode()}' ]; do sleep 0.1; done; echo {mark}$((6*7))z\n".encode()
     )
-    await program.until(answer(mark))
+    await program.until(answer(mark), seconds=PATIENCE_SECONDS)
 
 
 async def served(place: Place, value: str, manager: str) -> bool:

@@ -24,6 +24,9 @@ from twisted_exec.kube.kubeconfig import load
 from twisted_exec.tls.pki import open_pki, write_kubeconfig
 
 NAMESPACE = "default"
+PATIENCE_SECONDS = 150
+"""For one answer: a client's start alone may take long where many run at once."""
+
 MACHINES = kinds.MACHINES.resource
 
 _READY = rb"ready; in another terminal, type:.*\n.*\n.*\n.*kubectl console \S+\n"
@@ -59,7 +62,7 @@ class Chain:
             *("--drain-seconds", "0"),
             cwd=self.directory,
         )
-        await self._program.until(_READY)
+        await self._program.until(_READY, seconds=PATIENCE_SECONDS)
         self.admin = self.path("state/admin.kubeconfig")
         self.client = KubeClient(load(self.admin), reactor)
         self.nobody = self._kubeconfig("nobody")
@@ -176,7 +179,7 @@ async def answers(screen: Screen) -> None:
     """
     mark = secrets.token_hex(4)
     try:
-        await screen.ask(question(mark), answer(mark))
+        await screen.ask(question(mark), answer(mark), seconds=PATIENCE_SECONDS)
     except AssertionError:
         if screen.ended.called:
             raise Ended() from None

@@ -26,7 +26,7 @@ from tests.flows.programs import Program
 
 from .client import REQUIRED_EXIT_CODE, Client, expect, new_mark
 from .kubectl import QUIET_SECONDS, served
-from .place import NAMESPACE, Place, answer, answers, question
+from .place import NAMESPACE, PATIENCE_SECONDS, Place, answer, answers, question
 
 _HERE = Path(__file__).parent
 
@@ -69,9 +69,9 @@ class Script(Client):
         mark = new_mark()
         program = self._start(place, "watch", mark)
         try:
-            await program.until(b"watching\n")
+            await program.until(b"watching\n", seconds=PATIENCE_SECONDS)
             await place.label(mark)
-            await program.until(f"MODIFIED {mark}\n".encode())
+            await program.until(f"MODIFIED {mark}\n".encode(), seconds=PATIENCE_SECONDS)
             expect(await program.ended == 0, program)
         finally:
             await program.stop()
@@ -111,12 +111,12 @@ class Script(Client):
         """What was printed, and then what is."""
         viewer = await place.company()
         before, after = new_mark(), new_mark()
-        await viewer.ask(question(before), answer(before))
+        await viewer.ask(question(before), answer(before), seconds=PATIENCE_SECONDS)
         program = self._start(place, "logs", after)
         try:
-            await program.until(answer(before))
+            await program.until(answer(before), seconds=PATIENCE_SECONDS)
             viewer.type(question(after))
-            await program.until(answer(after))
+            await program.until(answer(after), seconds=PATIENCE_SECONDS)
             expect(await program.ended == 0, program)
         finally:
             await program.stop()
@@ -174,7 +174,7 @@ class Script(Client):
     ) -> Program:
         program = self._start(place, column, mark, env)
         try:
-            program.ended.addTimeout(60, reactor)
+            program.ended.addTimeout(PATIENCE_SECONDS, reactor)
             await program.ended
         finally:
             await program.stop()

@@ -7,6 +7,7 @@ them, and the browser adds the page's origin and shows no certificate.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -14,12 +15,13 @@ import ssl
 import sys
 from urllib.parse import urlencode
 
+# Not websockets.sync: it reads and writes TLS in two threads at once, and hangs now and then.
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
 
 STDIN, STDOUT, ERROR, RESIZE = b"\0", 1, 3, b"\4"
 END_OF_STDIN = b"\xff\0"
-SECONDS = 45.0
+SECONDS = 120.0
 PAGE = "https://page.example"
 PROTOCOL = "v5.channel.k8s.io"
 TEXT = "binary.k8s.io"
@@ -34,24 +36,24 @@ WAYS = {
 }
 
 
-def main() -> None:
+async def main() -> None:
     column, machine, mark = sys.argv[1:]
     what, _, way = column.rpartition("-")
-    with opened(way if way in WAYS else "exec", machine) as socket:
+    async with opened(way if way in WAYS else "exec", machine) as socket:
         assert socket.subprotocol == (TEXT if way == "logs" else PROTOCOL), socket.subprotocol
         if way == "logs":
-            logs(socket, mark)
+            await logs(socket, mark)
         elif what == "end":
-            end_of_input(socket, mark)
+            await end_of_input(socket, mark)
         elif what == "exit":
-            exit_status(socket)
+            await exit_status(socket)
         elif way == "resize":
-            resize(socket, mark)
+            await resize(socket, mark)
         else:
-            ask(socket, mark)
+            await ask(socket, mark)
 
 
-def opened(way: str, machine: str) -> ClientConnection:
+def opened(way: str, machine: str) -> connect:
     path, query = WAYS[way]
     token = base64.urlsafe_b64encode(os.environ["TOKEN"].encode()).decode().rstrip("=")
     server = os.environ["SERVER"].replace("https://", "wss://")
@@ -65,15 +67,16 @@ def opened(way: str, machine: str) -> ClientConnection:
         ssl=ssl.create_default_context(cafile=os.environ["CA"]),
         compression=None,
         proxy=None,
+        open_timeout=SECONDS,
     )
 
 
-def read(socket: ClientConnection, text: bytes | None) -> dict[str, object]:
+async def read(socket: ClientConnection, text: bytes | None) -> dict[str, object]:
     """Show what comes, until a text was in it, or the end; the status, if it came."""
     seen, status = b"", b""
     while text is None or text not in seen:
         try:
-            message = socket.recv(timeout=SECONDS)
+            message = await asyncio.wait_for(socket.recv(), SECONDS)
         except ConnectionClosed:
             break
         assert isinstance(message, bytes), message
@@ -91,37 +94,38 @@ def read(socket: ClientConnection, text: bytes | None) -> dict[str, object]:
     return dict(json.loads(status))
 
 
-def logs(socket: ClientConnection, mark: str) -> None:
+async def logs(socket: ClientConnection, mark: str) -> None:
     seen = b""
     while f"{mark}42z".encode() not in seen:
-        message = socket.recv(timeout=SECONDS)
+        message = await asyncio.wait_for(socket.recv(), SECONDS)
         assert isinstance(message, bytes), message
         sys.stdout.buffer.write(message)
         sys.stdout.flush()
         seen = (seen + message)[-4096:]
 
 
-def ask(socket: ClientConnection, mark: str) -> None:
-    socket.send(STDIN + f"echo {mark}$((6*7))z\n".encode())
-    read(socket, f"{mark}42z".encode())
+async def ask(socket: ClientConnection, mark: str) -> None:
+    await socket.send(STDIN + f"echo {mark}$((6*7))z\n".encode())
+    await read(socket, f"{mark}42z".encode())
 
 
-def end_of_input(socket: ClientConnection, mark: str) -> None:
-    socket.send(STDIN + f"echo {mark}$((6*7))z\n".encode())
-    socket.send(END_OF_STDIN)
-    print("\nstatus", read(socket, None)["status"])
+async def end_of_input(socket: ClientConnection, mark: str) -> None:
+    await socket.send(STDIN + f"echo {mark}$((6*7))z\n".encode())
+    await socket.send(END_OF_STDIN)
+    status = await read(socket, None)
+    print("\nstatus", status["status"])
 
 
-def resize(socket: ClientConnection, mark: str) -> None:
-    socket.send(RESIZE + b'{"Width":101,"Height":31}\n')
+async def resize(socket: ClientConnection, mark: str) -> None:
+    await socket.send(RESIZE + b'{"Width":101,"Height":31}\n')
     line = f"until [ \"$(stty size)\" = '31 101' ]; do sleep 0.1; done; echo {mark}$((6*7))z\n"
-    socket.send(STDIN + line.encode())
-    read(socket, f"{mark}42z".encode())
+    await socket.send(STDIN + line.encode())
+    await read(socket, f"{mark}42z".encode())
 
 
-def exit_status(socket: ClientConnection) -> None:
-    socket.send(STDIN + b"exit 7\n")
-    status = read(socket, None)
+async def exit_status(socket: ClientConnection) -> None:
+    await socket.send(STDIN + b"exit 7\n")
+    status = await read(socket, None)
     assert status["reason"] == "NonZeroExitCode", status
     details = status["details"]
     assert isinstance(details, dict)
@@ -129,4 +133,4 @@ def exit_status(socket: ClientConnection) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
-SECONDS = 45
+SECONDS = 120
 PAGE = (Path(__file__).parent / "page.html").read_bytes()
 
 

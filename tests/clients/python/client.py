@@ -25,7 +25,7 @@ from kubernetes.stream.ws_client import (
 
 GROUP, VERSION, PLURAL = "compute.ironcore.dev", "v1alpha1", "machines"
 NAMESPACE = os.environ["NAMESPACE"]
-SECONDS = 45.0
+SECONDS = 120.0
 
 
 def main() -> None:
