@@ -126,9 +126,11 @@ class ConsoleTests(ChainTestCase):
         for origin in (b"https://evil.example", b"null"):
             told = await self.refused(403, headers=[*WEBSOCKET, (b"Origin", origin)])
             self.assertIn("another site", told)
+        named = [(b"Origin", b"https://evil.example"), (b"Authorization", b"Basic eDp5")]
+        await self.refused(403, headers=[*WEBSOCKET, *named])  # of wss://x:y@HOST
         await self.open(headers=[*WEBSOCKET, (b"Origin", b"https://127.0.0.1")])
         self.assertNotIn("origin", self.pool.requests[0][2])
-        self.assertEqual([code for _, code in self.ends()], [403, 403])
+        self.assertEqual([code for _, code in self.ends()], [403, 403, 403])
 
     def settings(self, **more: Any) -> Any:
         return super().settings(allowed_origins=[b"https://dash.example"], **more)

@@ -97,6 +97,17 @@ class CrossSiteTests(SynchronousTestCase):
         self.assertFalse(is_cross_site(headers))
         self.assertTrue(is_cross_site(headers, secure=True))
 
+    def test_other_authorization(self) -> None:
+        """
+        ``wss://name:password@HOST`` in a page makes a browser send one, beside the certificate:
+        only a token excuses a foreign page.
+        """
+        page = [(b"Host", b"api.example"), (b"Origin", b"https://evil.example")]
+        for told in (b"Basic eDp5", b"Negotiate YII", b"Bearer", b"Bearer  ", b"", b"Bearerx y"):
+            self.assertTrue(is_cross_site([*page, (b"Authorization", told)]), told)
+        for told in (b"Bearer x", b"bearer  x"):
+            self.assertFalse(is_cross_site([*page, (b"authorization", told)]), told)
+
     def test_allowed(self) -> None:
         """Sites that are named may, in any spelling, and no others."""
         allowed = [read_origin(one) for one in ("https://Dash.example:443", "null")]

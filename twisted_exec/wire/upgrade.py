@@ -71,8 +71,10 @@ def is_cross_site(
     Whether a browser may have sent a request for a page of another site.
 
     Browsers show a client certificate to whomever any page connects, and WebSockets ask
-    no server's leave first (CVE-2015-0259).  ``Authorization`` no page can make a browser
-    send without that leave; programs other than browsers send no ``Origin``.
+    no server's leave first (CVE-2015-0259).  A bearer token in ``Authorization`` no page can
+    make a browser send without that leave; programs other than browsers send no ``Origin``.
+    Of other schemes that cannot be said: ``wss://name:password@HOST`` makes a browser send
+    ``Basic``, and nobody is known by it here.
 
     A token in a subprotocol counts as much only where nothing else can be believed: any page
     can make one up beside the certificate that the browser shows.
@@ -83,7 +85,7 @@ def is_cross_site(
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
-    if not origins or values(headers, b"authorization"):
+    if not origins or any(map(_is_bearer, values(headers, b"authorization"))):
         return False
     if not shows_certificate and _has_bearer(headers):
         return False
@@ -95,6 +97,11 @@ def is_cross_site(
     if not mark or not site or len(hosts) != 1 or (secure and scheme != b"https"):
         return True
     return _without_port(scheme, site) != _without_port(scheme, hosts[0].lower())
+
+
+def _is_bearer(authorization: bytes) -> bool:
+    scheme, _, token = authorization.strip().partition(b" ")
+    return scheme.lower() == b"bearer" and bool(token.strip())
 
 
 def _has_bearer(headers: Headers) -> bool:
