@@ -96,6 +96,10 @@ class YAMLTests(SynchronousTestCase):
         self.assertEqual(caught.exception.message, "YAML aliases are not accepted")
         with self.assertRaises(RequestEntityTooLarge):
             body.decode("application/yaml", b"a: b\n" * 200_000)
+        for small in (b"[],", b"{},", b"1,"):
+            with self.assertRaises(RequestEntityTooLarge) as refused:
+                body.decode("application/yaml", b"a: [" + small * 100_000 + b"]")
+            self.assertIn("a JSON body may have more", refused.exception.message)
 
 
 class ProtobufTests(SynchronousTestCase):

@@ -13,6 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api import patch
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
+from .counted import Counted, counted
+
 
 class MergeTests(SynchronousTestCase):
     """RFC 7386."""
@@ -64,6 +66,28 @@ class StrategicTests(SynchronousTestCase):
         self.assertEqual(
             patch.strategic(target, change), {"metadata": {"finalizers": ["b/y", "c/z"]}}
         )
+
+    def test_many_finalizers(self) -> None:
+        """However many a patch names, each is compared a few times, not with all others."""
+        finalizers = counted("a/x", 1000)
+        change: dict[str, Any] = {"finalizers": [*map(str, finalizers), "b/y"]}
+        self.assertEqual(
+            patch.strategic({"finalizers": finalizers}, change)["finalizers"], [*finalizers, "b/y"]
+        )
+        gone = {"$deleteFromPrimitiveList/finalizers": [f"c/{each}" for each in finalizers]}
+        self.assertEqual(
+            patch.strategic({"finalizers": finalizers}, gone)["finalizers"], finalizers
+        )
+        self.assertLess(Counted.compared, 10_000)
+
+    def test_no_scalars(self) -> None:
+        """What is no scalar is in no primitive list; the schema says what is wrong with it."""
+        odd = {"finalizers": [{}, ["a/x"]]}
+        self.assertEqual(
+            patch.strategic({"finalizers": ["a/x"]}, odd)["finalizers"], ["a/x", {}, ["a/x"]]
+        )
+        gone = {"$deleteFromPrimitiveList/finalizers": [{}, "a/x"]}
+        self.assertEqual(patch.strategic(odd, gone), odd)
 
     def test_replace(self) -> None:
         """A part can be replaced as a whole."""

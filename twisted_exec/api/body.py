@@ -25,6 +25,8 @@ _LIMIT_TOLD = 32
 _LARGEST = 2**63 - 1
 # A YAML parser does far more work for a byte than a JSON parser.
 _LIMIT_YAML_BYTES = 512 << 10
+# ... and that by the value: a byte or two are enough for one.
+_LIMIT_YAML_VALUES = 1 << 16
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -180,8 +182,14 @@ def _doubled_in(node: Any, path: str = "") -> Iterator[str]:
 
 def _check_events(events: Iterable[Any]) -> None:
     """What the parser tells, before anything is made of it."""
-    depth = 0
+    depth = values = 0
     for event in events:
+        values += isinstance(event, yaml.NodeEvent)
+        if values > _LIMIT_YAML_VALUES:
+            raise RequestEntityTooLarge(
+                f"a YAML body may have up to {_LIMIT_YAML_VALUES} keys and values; "
+                "a JSON body may have more"
+            )
         # A few hundred bytes of aliases can stand for gigabytes.
         if isinstance(event, yaml.AliasEvent):
             raise Unreadable("YAML aliases are not accepted")

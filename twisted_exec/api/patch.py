@@ -139,7 +139,7 @@ def strategic(target: Any, patch: Any) -> Any:
             result.pop(key, None)
         elif key == "finalizers" and isinstance(value, list):
             before = _list(result.get(key))
-            result[key] = before + [item for item in value if item not in before]
+            result[key] = before + _less(value, before)
         else:
             result[key] = strategic(result.get(key), value)
     return result
@@ -147,6 +147,13 @@ def strategic(target: Any, patch: Any) -> Any:
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else []
+
+
+def _less(items: list[Any], unwanted: list[Any]) -> list[Any]:
+    """Without the scalars in ``unwanted``.  What is none has no place in such lists anyway."""
+    # One comparison for each: both may have hundreds of thousands.
+    known = {item for item in unwanted if not isinstance(item, dict | list)}
+    return [item for item in items if isinstance(item, dict | list) or item not in known]
 
 
 def _replaces(patch: Mapping[str, Any]) -> bool:
@@ -159,8 +166,7 @@ def _replaces(patch: Mapping[str, Any]) -> bool:
 def _apply_directive(result: dict[str, Any], key: str, value: Any) -> None:
     directive, _, field = key.partition("/")
     if directive == "$deleteFromPrimitiveList":
-        unwanted = _list(value)
-        result[field] = [item for item in _list(result.get(field)) if item not in unwanted]
+        result[field] = _less(_list(result.get(field)), _list(value))
     elif directive not in ("$setElementOrder", "$retainKeys", "$patch"):
         raise BadRequest(f"strategic merge directive {directive} is not supported here")
 

@@ -352,7 +352,7 @@ def _metadata_causes(kind: Kind, obj: Object) -> Iterator[Cause]:
 def _finalizer_causes(obj: Object, old: Object) -> Iterator[Cause]:
     if "deletionTimestamp" not in old["metadata"]:
         return
-    before = old["metadata"].get("finalizers", [])
+    before = set(old["metadata"].get("finalizers", []))
     added = [item for item in obj["metadata"].get("finalizers", []) if item not in before]
     if added:
         yield fields.forbidden(
