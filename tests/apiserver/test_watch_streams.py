@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.apiserver.support import MACHINES, APITestCase
+from tests.apiserver.support import MACHINES, MERGE, APITestCase
 from tests.streaming.frames import CloseConnection, Peer, Ping, Pong, TextMessage, handshake
 from twisted_exec.apiserver.filters import Limits
 
@@ -52,6 +52,17 @@ class SocketTests(APITestCase):
         self.make_machine("c")
         self.assertEqual(self.told(everything), [("ADDED", name) for name in "abc"])
         self.assertEqual(self.told(since), [("ADDED", name) for name in "bc"])
+
+    def test_large(self) -> None:
+        """An object may be larger than anything that a client may say."""
+        peer = self.open()
+        large = {"a": "x" * (100 << 10), "b": "x" * (100 << 10)}
+        self.make_machine("a")
+        patch = {"metadata": {"annotations": large}}
+        self.answer("PATCH", f"{MACHINES}/a", patch, content_type=MERGE)
+        self.make_machine("b")
+        self.assertEqual(self.told(peer), [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b")])
+        self.assertEqual(self.told(self.open()), [("ADDED", "a"), ("ADDED", "b")])
 
     def test_subprotocol(self) -> None:
         """A browser that offers one gets it; its token is none, and is not told back."""

@@ -8,8 +8,8 @@ with a JSON Status before.
 
 What else differs from autobahn as it comes:
 
-* sizes are limited (they are not by default), and a message that is too large
-  is told (1009) instead of the connection dropped;
+* sizes of what comes are limited (they are not by default), and a message that is too
+  large is told (1009) instead of the connection dropped;
 * all times are ours, on the clock we are given: autobahn's own closing timer
   begins before a slow reader has the output, and ends in a reset;
 * no end is a reset, unless time is over;
@@ -42,6 +42,8 @@ from twisted_exec.wire.upgrade import accept_key
 
 NORMAL = 1000
 PROTOCOL_ERROR = 1002
+
+_TEXT, _BINARY = 1, 2
 
 _log = Logger()
 
@@ -81,7 +83,8 @@ class MessageSocket(PacedConnection):
     def send(self, message: bytes, text: bool = False) -> None:
         """Send one message, binary or text, unfragmented; dropped when the socket is closing."""
         if self.can_send:
-            self.sendMessage(message, isBinary=not text)  # type: ignore[attr-defined]
+            # autobahn's sendMessage has the limit of what comes for what goes, and raises.
+            self.sendFrame(opcode=_TEXT if text else _BINARY, payload=message)  # type: ignore[attr-defined]
 
     def ping(self) -> None:
         """Ask for a pong, unless the ping would only join a queue."""
