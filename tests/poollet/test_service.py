@@ -280,6 +280,20 @@ class RefusalTests(PoolletCase):
         self.runtime.refusals["create_machine"] = ServiceUnavailable("later")
         self.assertIn("is not running yet", await self.refused(503))
 
+    async def test_never_running(self) -> None:
+        """When the runtime refuses to make it, its user is told why."""
+        await self.start()
+        self.runtime.machines.clear()
+        self.runtime.refusals["create_machine"] = ServiceUnavailable("no such class")
+
+        def told() -> bool:
+            (machine,) = self.poollet.machines
+            conditions = machine.get("status", {}).get("conditions", [])
+            return any(each.get("message") == "no such class" for each in conditions)
+
+        await until(told)
+        self.assertIn("is not running yet: no such class", await self.refused(503))
+
     def while_asked(self, change: Callable[[], Awaitable[None]]) -> None:
         """Let something happen, and the poollet see it, while the runtime makes the URL."""
         answer = self.runtime.exec

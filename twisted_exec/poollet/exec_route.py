@@ -33,6 +33,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
     Unauthorized,
+    one_line,
 )
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.requestheader import ForwardedIdentity, RequestHeaderAuthenticator
@@ -371,10 +372,20 @@ class ExecLocator:
     async def _exec(self, machines: Sequence[pb.Machine], subject: Subject) -> Target:
         told = f'{self.gate.dialect.workload.qualified} "{subject.machine}"'
         if not machines:
-            raise ServiceUnavailable(f"{told} is not running yet", retry_after_seconds=1)
+            raise ServiceUnavailable(
+                f"{told} is not running yet{self._trouble(subject)}", retry_after_seconds=1
+            )
         if len(machines) > 1:
             raise Conflict(f"{told} has {len(machines)} machines in the runtime")
         return self.dialler.target(await self._url(machines[0].metadata.id, subject))
+
+    def _trouble(self, subject: Subject) -> str:
+        """What has kept the runtime from making it, where that is known: waiting may be no use."""
+        machine = self.store.get(subject.machine, subject.namespace) or {}
+        conditions = (machine.get("status") or {}).get("conditions") or []
+        ready = next((each for each in conditions if each["type"] == "Ready"), {})
+        told = one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
+        return f": {told}" if told else ""
 
     async def _url(self, machine_id: str, subject: Subject) -> str:
         """What the runtime offers; empty when it offers nothing."""
