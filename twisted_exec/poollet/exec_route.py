@@ -382,8 +382,8 @@ class ExecLocator:
     def _trouble(self, subject: Subject) -> str:
         """What has kept the runtime from making it, where that is known: waiting may be no use."""
         machine = self.store.get(subject.machine, subject.namespace) or {}
-        conditions = (machine.get("status") or {}).get("conditions") or []
-        ready = next((each for each in conditions if each["type"] == "Ready"), {})
+        conditions: list[Object] = (machine.get("status") or {}).get("conditions") or []
+        ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
         told = one_line(ready.get("message") or "") if ready.get("status") == "False" else ""
         return f": {told}" if told else ""
 
