@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.console.doubles import MemoryConsole
+from tests.tls.support import authority
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.console.session import Session
 from twisted_exec.iri.request_cache import Grant, RequestCache
@@ -391,6 +392,21 @@ class ListeningTests(StreamCase):
         """Elsewhere one is."""
         with self.assertRaises(TargetError):
             await self.serve(Listening("tcp:0"))
+
+    async def test_all_addresses(self) -> None:
+        """Which of all addresses others reach must be told; whoever did not may stop at once."""
+        issued = authority("serving").issue_server(["localhost"])
+        certificate = os.path.join(self.directory, "tls.crt")
+        key = os.path.join(self.directory, "tls.key")
+        issued.write(certificate, key)
+        listening = Listening("tcp:0", certificate=certificate, key=key)
+        server = StreamServer(
+            listening, self.attach, self.cache, JSONLinesAudit(self.records), reactor
+        )
+        with self.assertRaises(TargetError) as caught:
+            await server.listen()
+        self.assertIn("which address others reach must be told", str(caught.exception))
+        await server.stopService()
 
     async def test_base_url(self) -> None:
         """A base URL may have a path, with or without a final slash."""

@@ -123,8 +123,9 @@ class StreamServer(Service):
             self._port = await self._listen_unix(path)
             self._base_url = listening.base_url or f"http+unix://{quote(path, safe='')}"
         else:
-            self._port = await self._listen_tcp()
-            self._base_url = listening.base_url or self._own_url(self._port)
+            port = await self._listen_tcp()
+            self._base_url = listening.base_url or await self._own_url(port)
+            self._port = port
 
     async def _listen_unix(self, path: str) -> IListeningPort:
         uids = self.listening.allowed_uids
@@ -150,13 +151,14 @@ class StreamServer(Service):
             )
         return port
 
-    def _own_url(self, port: Any) -> str:
+    async def _own_url(self, port: Any) -> str:
         """
-        :raises TargetError: it listens on all addresses, so none is *the* address.
+        :raises TargetError: it listens on all addresses, so none is *the* address.  It
+            listens no more then.
         """
         host, number = port.getHost().host, port.getHost().port
         if ipaddress.ip_address(host).is_unspecified:
-            port.stopListening()
+            await maybeDeferred(port.stopListening)
             raise TargetError(
                 f"{self.listening.address}: which address others reach must be told (the base URL)"
             )
