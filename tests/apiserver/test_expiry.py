@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.apiserver.support import EVENTS, MERGE, APITestCase, event
 from twisted_exec.api import kinds
+from twisted_exec.api.encoded import json_bytes
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.expiry import LOOK_SECONDS, EventExpiry
 from twisted_exec.storage.memory import MemoryStorage
@@ -54,6 +55,64 @@ class EventExpiryTests(APITestCase):
         self.answer("POST", EVENTS, event("a"), code=201)
         self.pass_time(HOUR / 2 + LOOK_SECONDS)
         self.assertEqual(self.names(), ["a"])
+
+
+class TooManyTests(APITestCase):
+    """Events that would fill the store."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.expiry = EventExpiry(self.storage, self.clock, self.clock.seconds, 20_000)
+        self.expiry.startService()
+        self.addCleanup(self.expiry.stopService)
+
+    def make(self, *names: str, **told: Any) -> None:
+        for name in names:
+            self.answer("POST", EVENTS, event(name, **told), code=201)
+
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.answer("GET", EVENTS)["items"]]
+
+    def test_oldest_go(self) -> None:
+        """However much is written, what is kept has a bound: the oldest go, and soon."""
+        self.make("a", "b")
+        self.make("large", message="x" * 19_000)
+        self.answer("PATCH", f"{EVENTS}/a", {"count": 2}, content_type=MERGE)
+        self.clock.advance(1)
+        self.assertEqual(self.names(), ["a"])
+        self.make(*"bcdefgh")
+        self.clock.advance(1)
+        self.assertEqual(self.names(), list("abcdefgh"))
+        for count in range(100):
+            self.make(f"more-{count:03}")
+            self.clock.advance(0.01)
+        self.clock.advance(1)
+        left = self.names()
+        self.assertIn("more-099", left)
+        self.assertNotIn("a", left)
+        sizes = [len(json_bytes(item)) for item in self.answer("GET", EVENTS)["items"]]
+        self.assertLessEqual(sum(sizes), 20_000)
+
+    def test_found(self) -> None:
+        """What an earlier process left counts, too."""
+        self.expiry.stopService()
+        self.make("large", message="x" * 19_000)
+        self.clock.advance(2)
+        self.make("a", "b")
+        self.clock.advance(2)
+        self.assertEqual(self.names(), ["a", "b", "large"])
+        self.expiry.startService()
+        self.clock.advance(1)
+        self.assertEqual(self.names(), ["a", "b"])
+
+    def test_no_longer(self) -> None:
+        """A service that was stopped deletes nothing."""
+        self.make("a")
+        self.make("large", message="x" * 20_000)
+        self.expiry.stopService()
+        self.clock.advance(2)
+        self.assertEqual(self.names(), ["a", "large"])
+        self.expiry.startService()
 
 
 class TakenUpTests(APITestCase):
