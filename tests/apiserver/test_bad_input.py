@@ -390,6 +390,12 @@ class QueryTests(APITestCase):
         self.assertEqual(self.ask("HEAD", f"{MACHINES}/b").code, 404)
         self.assertEqual(self.ask("HEAD", f"{MACHINES}?watch=1").code, 405)
 
+    def test_head_of_streams(self) -> None:
+        """A stream has no head to be looked at, and nobody unknown is told even that."""
+        for path in (f"{MACHINES}/a/exec", f"{MACHINES}/a/log"):
+            self.assertEqual(self.ask("HEAD", path, user="").code, 401, path)
+            self.assertEqual(self.ask("HEAD", path).code, 405, path)
+
     def test_pretty(self) -> None:
         """JSON is laid out for people who ask for that."""
         self.make_machine("a")

@@ -158,6 +158,8 @@ class RulesTests(SynchronousTestCase):
     def test_removed(self) -> None:
         """What names pods is not told, since it allows nothing."""
         self.assertEqual(self.rules(Rule(("*",), ("",), ("pods", "pods/exec"))), ())
+        anywhere = Rule(("*",), ("*",), ("pods", "pods/exec"))
+        self.assertEqual(self.rules(anywhere), ())
         mixed = Rule(("get",), ("",), ("pods", "namespaces"))
         self.assertEqual(self.rules(mixed), (Rule(("get",), ("",), ("namespaces",)),))
 

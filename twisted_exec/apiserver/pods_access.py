@@ -109,8 +109,8 @@ def _with_pods(rules: tuple[Rule, ...]) -> Iterator[Rule]:
 
 
 def _without_pods(rule: Rule) -> Rule | None:
-    """``None`` when nothing is left."""
-    if PODS.resource.group not in rule.api_groups or ALL in rule.api_groups:
+    """``None`` when nothing is left.  No other group here has pods."""
+    if PODS.resource.group not in rule.api_groups and ALL not in rule.api_groups:
         return rule
     pods = PODS.resource.plural
     kept = tuple(each for each in rule.resources if each.partition("/")[0] != pods)

@@ -68,6 +68,9 @@ class APIDispatcher(Dispatcher):
             raise
         except APIError:
             return False
+        if request.method == b"HEAD":
+            # There is nothing that it could be told of a stream, and nobody else asks who it is.
+            await self._gate.authenticate(request)
         await handler(request, values)
         return True
 
