@@ -232,9 +232,7 @@ class Browser(Script):
     """A WebSocket as a page opens it: the token among the subprotocols, and an Origin."""
 
     name = "WebSocket of a page"
-    cannot = dict.fromkeys(
-        ("get", "watch", "apply", "server-side apply", "explain", "can-i"), NOT_HTTP
-    )
+    cannot = dict.fromkeys(("get", "apply", "server-side apply", "explain", "can-i"), NOT_HTTP)
     notes = {"console": MACHINES_EXEC}
 
     def __init__(self) -> None:
@@ -248,7 +246,9 @@ class Chromium(Browser):
     """The same by a page in a real browser."""
 
     name = "WebSocket of a page in Chromium"
-    notes = dict.fromkeys(("attach", "exec", "logs -f"), FETCH_FIRST) | {"console": MACHINES_EXEC}
+    notes = dict.fromkeys(("watch", "attach", "exec", "logs -f"), FETCH_FIRST) | {
+        "console": MACHINES_EXEC
+    }
 
     def __init__(self, program: str) -> None:
         Script.__init__(self, [sys.executable, str(_HERE / "browser" / "page.py"), program])

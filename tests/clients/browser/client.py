@@ -25,6 +25,7 @@ SECONDS = 120.0
 PAGE = "https://page.example"
 PROTOCOL = "v5.channel.k8s.io"
 TEXT = "binary.k8s.io"
+PROTOCOLS = {"logs": TEXT, "watch": TEXT}
 
 NAMESPACE = os.environ["NAMESPACE"]
 STREAMS = [("stdin", "true"), ("stdout", "true"), ("tty", "true")]
@@ -33,6 +34,7 @@ WAYS = {
     "exec": ("/api/v1/namespaces/{}/pods/{}/exec", [*STREAMS, ("command", "console")]),
     "console": ("/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec", STREAMS),
     "logs": ("/api/v1/namespaces/{}/pods/{}/log", [("follow", "true")]),
+    "watch": ("/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines", [("watch", "true")]),
 }
 
 
@@ -40,9 +42,11 @@ async def main() -> None:
     column, machine, mark = sys.argv[1:]
     what, _, way = column.rpartition("-")
     async with opened(way if way in WAYS else "exec", machine) as socket:
-        assert socket.subprotocol == (TEXT if way == "logs" else PROTOCOL), socket.subprotocol
+        assert socket.subprotocol == PROTOCOLS.get(way, PROTOCOL), socket.subprotocol
         if way == "logs":
             await logs(socket, mark)
+        elif way == "watch":
+            await watch(socket, machine, mark)
         elif what == "end":
             await end_of_input(socket, mark)
         elif what == "exit":
@@ -61,7 +65,7 @@ def opened(way: str, machine: str) -> connect:
         server + path.format(NAMESPACE, machine) + "?" + urlencode(query),
         subprotocols=[
             f"base64url.bearer.authorization.k8s.io.{token}",
-            TEXT if way == "logs" else PROTOCOL,
+            PROTOCOLS.get(way, PROTOCOL),
         ],
         origin=PAGE,
         ssl=ssl.create_default_context(cafile=os.environ["CA"]),
@@ -102,6 +106,16 @@ async def logs(socket: ClientConnection, mark: str) -> None:
         sys.stdout.buffer.write(message)
         sys.stdout.flush()
         seen = (seen + message)[-4096:]
+
+
+async def watch(socket: ClientConnection, machine: str, mark: str) -> None:
+    label = None
+    while label != mark:
+        event = json.loads(await asyncio.wait_for(socket.recv(), SECONDS))
+        metadata = event["object"]["metadata"]
+        if metadata["name"] == machine:
+            label = metadata.get("labels", {}).get("tried")
+            print("watching" if event["type"] == "ADDED" else f"{event['type']} {label}")
 
 
 async def ask(socket: ClientConnection, mark: str) -> None:
