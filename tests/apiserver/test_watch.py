@@ -12,6 +12,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching
+from twisted_exec.api.kinds import MACHINES as MACHINE
+from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.watch import Watcher
 from twisted_exec.apiserver.watch_streams import LineStream
 from twisted_exec.streaming.site import Dispatcher, Request
@@ -328,6 +330,18 @@ class CompanyTests(APITestCase):
         gc.collect()
         kept = [one for one in gc.get_objects() if isinstance(one, LineStream | Watcher)]
         self.assertEqual(kept, [])
+
+    def test_cannot_be_told(self) -> None:
+        """A watch that misses a change is cut, since its client would never know; others go on."""
+        table = self.watch(f"{MACHINES}?watch=1", accept=TABLE)
+        plain = self.watch(f"{MACHINES}?watch=1")
+        odd: Object = {"metadata": {"name": "odd", "namespace": "default", "uid": "u"}}
+        odd["spec"] = {"machineClassRef": "no reference"}
+        self.successResultOf(self.storage.create(MACHINE.resource, odd))
+        self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
+        self.assertTrue(table.client.closed)
+        self.assertFalse(plain.client.closed)
+        self.assertEqual([each["type"] for each in plain.events()], ["ADDED"])
 
 
 class LargeWatchTests(APITestCase):

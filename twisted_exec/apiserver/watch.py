@@ -127,6 +127,14 @@ class CatchingUp:
 
     def changed(self, event: Event) -> None:
         """The store tells a change."""
+        try:
+            self._take(event)
+        except Exception:
+            # The store tells this watch no more, and its client would wait for ever.
+            self._stream.evict()
+            raise
+
+    def _take(self, event: Event) -> None:
         if self._since is not None:
             self._since.append(event)
             self._stream.owe(len(json_of(event.obj)))
