@@ -125,6 +125,28 @@ class BodyTests(APITestCase):
         )
         self.assertNotIn("warning", quiet.headers)
 
+    def test_long_warnings(self) -> None:
+        """However much is unknown, and whatever it is called: the head of the answer stays one."""
+        odd = {
+            "a\r\nX-Evil: 1\x1b[2J": 1,
+            "\u00e9": 1,
+            **{f"{each}{'x' * 500}": 1 for each in range(30)},
+        }
+        body = json.dumps({**machine("a"), **odd}).encode()
+        client = self.server.connect()
+        client.send(
+            f"POST {MACHINES} HTTP/1.1\r\nHost: server\r\nAuthorization: Bearer admin\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        head = client.received().partition(b"\r\n\r\n")[0]
+        warnings = [line for line in head.split(b"\r\n") if line.startswith(b"Warning: ")]
+        self.assertTrue(head.startswith(b"HTTP/1.1 201 "))
+        self.assertEqual(warnings[0], rb'Warning: 299 - "unknown field \"a X-Evil: 1 [2J\""')
+        self.assertEqual(warnings[1], rb'Warning: 299 - "unknown field \"?\""')
+        self.assertTrue(warnings[2].endswith(b'xxx..."'), warnings[2])
+        self.assertTrue(3 < len(warnings) < 20, len(warnings))
+
     def test_yaml_duplicates(self) -> None:
         """In YAML, too."""
         raw = "metadata: {name: a}\nspec:\n  machineClassRef: {name: small, name: small}\n"

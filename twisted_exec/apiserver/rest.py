@@ -4,7 +4,7 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -49,6 +49,8 @@ _Action = Callable[[APIRequest, Target], Awaitable[None]]
 
 
 _SHOWN_BYTES = 30
+_WARNING_CHARACTERS = 256
+_WARNINGS_CHARACTERS = 4096
 _POLICIES = ("Background", "Foreground", "Orphan")
 _DELETE_TYPES = {
     "gracePeriodSeconds": "integer",
@@ -269,11 +271,27 @@ class REST:
         form: Form,
         options: WriteOptions | None = None,
     ) -> None:
-        for warning in options.warnings if options is not None else ():
-            told = warning.encode("ascii", "replace").decode().replace("\\", "\\\\")
-            told = told.replace('"', '\\"')
-            request.responseHeaders.addRawHeader(b"Warning", f'299 - "{told}"'.encode())
+        for warning in _warnings(options.warnings) if options is not None else ():
+            request.responseHeaders.addRawHeader(b"Warning", warning)
         respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
+
+
+def _warnings(told: Iterable[str]) -> Iterator[bytes]:
+    """
+    As headers have them: what they quote is the client's, and may be of any size and kind.
+
+    The limits are those of ``k8s.io/apiserver/pkg/endpoints/filters/warning.go``.
+    """
+    room = _WARNINGS_CHARACTERS
+    for warning in told:
+        text = one_line(warning)
+        if len(text) > _WARNING_CHARACTERS:
+            text = f"{text[: _WARNING_CHARACTERS - 3]}..."
+        room -= len(text)
+        if room < 0:
+            return
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        yield b'299 - "%s"' % escaped.encode("ascii", "replace")
 
 
 def _form(
