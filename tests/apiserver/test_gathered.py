@@ -5,7 +5,8 @@ Tests for :mod:`twisted_exec.apiserver.gathered`, within an API server.
 from __future__ import annotations
 
 from tests.apiserver.support import MERGE, RBAC, APITestCase
-from twisted_exec.api.kinds import Object
+from twisted_exec.api.encoded import json_of
+from twisted_exec.api.kinds import CLUSTERROLES, Object
 
 ROLES = f"{RBAC}/clusterroles"
 
@@ -64,3 +65,17 @@ class GatheredRulesTests(APITestCase):
         """What someone writes into it is replaced by what is gathered."""
         self.answer("PATCH", f"{ROLES}/view", {"rules": rules_on("a")}, content_type=MERGE)
         self.assertNotIn("a", self.resources("view"))
+
+    def test_too_much(self) -> None:
+        """Rules that together are larger than any object may be are not shown, and still give."""
+        self.gathering("all", "part-of-all")
+        self.make("small", rules=rules_on("a"), labels={"part-of-all": "true"})
+        for name in ("one", "two", "three"):
+            large = [{**rules_on(name)[0], "resourceNames": [name * 100] * 1300}]
+            self.make(name, rules=large, labels={"part-of-all": "true"})
+        stored = self.stored(CLUSTERROLES, "all")
+        self.assertLess(len(json_of(stored)), 1 << 20)
+        self.assertIn("a", self.resources("all"))
+        self.answer("DELETE", f"{ROLES}/one")
+        self.answer("DELETE", f"{ROLES}/two")
+        self.assertEqual(self.resources("all"), ["a", "three"])

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.verbs import check_size
 from twisted_exec.auth.policy import Policy, RBACObjects
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 
@@ -81,6 +82,7 @@ class GatheredRules(Service):
         new = copy.deepcopy(role)
         new["rules"] = rules
         try:
+            check_size(new)  # what is gathered together may be more than any object
             await self._storage.update(CLUSTERROLES.resource, new)
         except APIError:
             return  # it changed meanwhile, and that change brings us back; or nothing can be written
