@@ -317,7 +317,7 @@ class CompanyTests(APITestCase):
 
     def test_nothing_is_left(self) -> None:
         """Watches that come and go leave no timer, no connection, no count behind."""
-        timers = len(self.clock.getDelayedCalls())
+        kept, timers = self.kept(), len(self.clock.getDelayedCalls())
         head = f"GET {MACHINES}?watch=1&allowWatchBookmarks=1 HTTP/1.1\r\nHost: server\r\n"
         for _ in range(1100):  # more than one user may have at once
             client = self.server.connect()
@@ -327,9 +327,12 @@ class CompanyTests(APITestCase):
         del client
         self.assertEqual(len(self.clock.getDelayedCalls()), timers)
         self.assertEqual(len(self.server.site.connections), 0)
+        self.assertEqual(self.kept(), kept)
+
+    def kept(self) -> int:
+        """How many watches the process has: failures that were logged may hold some, for pytest."""
         gc.collect()
-        kept = [one for one in gc.get_objects() if isinstance(one, LineStream | Watcher)]
-        self.assertEqual(kept, [])
+        return sum(isinstance(one, LineStream | Watcher) for one in gc.get_objects())
 
     def test_cannot_be_told(self) -> None:
         """A watch that misses a change is cut, since its client would never know; others go on."""
