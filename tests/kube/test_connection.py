@@ -232,10 +232,24 @@ class PartsTests(TestCase):
 
     async def test_in_the_clear(self) -> None:
         """A configuration made by hand sends no credential in the clear either."""
-        client = KubeClient(ClientConfig("http://192.0.2.1:1", token="t"), reactor)
-        with self.assertRaises(APIError) as caught:
-            await client.get(MACHINES, "vm")
-        self.assertIn("in the clear", caught.exception.message)
+        for config in (
+            ClientConfig("http://192.0.2.1:1", token="t"),
+            # The proxy's own loopback is meant, and the way there is none of ours.
+            ClientConfig("http://127.0.0.1:1", token="t", proxy_url="http://192.0.2.1:1"),
+            ClientConfig("http://localhost:1", token="t", proxy_url="socks5://192.0.2.1:1"),
+        ):
+            with self.assertRaises(APIError) as caught:
+                await KubeClient(config, reactor).get(MACHINES, "vm")
+            self.assertIn("in the clear", caught.exception.message)
+
+    def test_not_in_the_clear(self) -> None:
+        """TLS, or a way that does not leave this machine."""
+        for config in (
+            ClientConfig("https://192.0.2.1", proxy_url="http://192.0.2.1:1"),
+            ClientConfig("http://127.0.0.1:1"),
+            ClientConfig("http://localhost:1", proxy_url="socks5://[::1]:1"),
+        ):
+            self.assertFalse(config.in_the_clear, config)
 
     def test_bad_pem(self) -> None:
         """A certificate that is none names the kubeconfig."""

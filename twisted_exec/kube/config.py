@@ -136,6 +136,16 @@ class ClientConfig:
         return self._has_own or self.plugin is not None
 
     @property
+    def in_the_clear(self) -> bool:
+        """
+        Others could read what travels: there is no TLS, and not all of the way is on this machine.
+
+        Behind a proxy, a loopback address is the proxy's own.
+        """
+        ways = [self.url, *([urlsplit(self.proxy_url)] if self.proxy_url else [])]
+        return self.url.scheme == "http" and not all(map(is_loopback, ways))
+
+    @property
     def needs_plugin(self) -> bool:
         """It is the plugin's to say who we are: no other credential goes before it."""
         return self.plugin is not None and not self._has_own

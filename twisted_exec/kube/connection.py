@@ -24,7 +24,6 @@ from twisted_exec.kube.config import (
     ClientConfig,
     Impersonation,
     KubeConfigError,
-    is_loopback,
     read_file,
 )
 from twisted_exec.kube.proxy import Proxy, proxied
@@ -82,7 +81,7 @@ class _ServerEndpoint:
         own: ClientTLS | None = None
         if config.url.scheme == "https":
             own = tls(config)
-        elif config.has_credentials and not is_loopback(config.url):
+        elif config.has_credentials and config.in_the_clear:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
             return client_endpoint(self.reactor, host, port, own, timeout_seconds=seconds)

@@ -27,7 +27,6 @@ from twisted_exec.kube.config import (
     Impersonation,
     KubeConfigError,
     Material,
-    is_loopback,
 )
 from twisted_exec.kube.entries import ConfigFile, ConfigFiles, Entry, NoKubeConfig, file_names
 from twisted_exec.kube.environment import SERVICE_ACCOUNT, checked_proxy, in_cluster, proxy_for
@@ -190,7 +189,7 @@ def _assemble(files: ConfigFiles, context_name: str, overrides: Overrides) -> Cl
     config = _with_user(_with_cluster(cluster, context), user, cluster)
     if overrides.namespace:
         config = replace(config, namespace=overrides.namespace)
-    if config.url.scheme == "http" and config.has_credentials and not is_loopback(config.url):
+    if config.has_credentials and config.in_the_clear:
         raise cluster.fail("credentials would travel in the clear; use an https:// server")
     return config
 
