@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 from twisted.internet import reactor
@@ -167,6 +168,18 @@ class EndTests(QemuCase):
         await self.until(lambda: not self.alive())
 
 
+HANGS_UP_FIRST = """
+import re, socket, sys, time
+path = re.search("id=control0,path=([^,]+)", " ".join(sys.argv))[1]
+control = socket.socket(socket.AF_UNIX)
+control.bind(path)
+control.listen()
+control.accept()[0].close()
+time.sleep(0.3)
+print("qemu: no BIOS at all", flush=True)
+"""
+
+
 class StartTests(QemuCase):
     """What keeps a machine from starting."""
 
@@ -185,6 +198,18 @@ class StartTests(QemuCase):
         with self.assertRaises(ServiceUnavailable) as caught:
             await self.line(self.run_of(self.driver(firmware=firmware)))
         self.assertIn(f"could not load PC BIOS '{firmware}'", caught.exception.message)
+
+    async def test_late_complaint(self) -> None:
+        """A QEMU that hangs up before it says why is heard to its end."""
+        program = os.path.join(self.directory, "qemu")
+        with open(program, "w") as file:
+            file.write(f"#!{sys.executable}\n{HANGS_UP_FIRST}")
+        os.chmod(program, 0o755)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(program=program)))
+        self.assertEqual(
+            caught.exception.message, "QEMU ended while it started: qemu: no BIOS at all"
+        )
 
     def test_missing(self) -> None:
         """What is missing is named with its Debian package."""

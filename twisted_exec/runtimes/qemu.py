@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.error import ConnectError, ConnectionDone
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.internet.task import deferLater
@@ -168,7 +168,9 @@ class QemuRun:
             raise ServiceUnavailable(missing)
         try:
             return await self._boot(factory)
-        except (ConnectionDone, QMPError):
+        except (ConnectionDone, ConnectionLost, QMPError):
+            # Its control line may be closed before what it said of it has come.
+            await self._wait_for_exit(_QUIT_SECONDS)
             raise ServiceUnavailable(f"QEMU ended while it started{self._complaint()}") from None
 
     async def _boot(self, factory: IProtocolFactory) -> Any:
