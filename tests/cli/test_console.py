@@ -35,6 +35,17 @@ class ParseOptionsTests(SynchronousTestCase):
         self.assertIsNone(options.linger)
         self.assertIsNone(options.timeout)
 
+    def test_kind(self) -> None:
+        """A name may be what ``kubectl get -o name`` writes; it is no path all the same."""
+        for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
+            self.assertEqual(parse_options([text]).name, "vm")
+        self.assertEqual(parse_options(["machine"]).name, "machine")
+        for text in ("pod/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
+            stderr = io.StringIO()
+            with redirect_stderr(stderr), self.assertRaises(SystemExit):
+                parse_options([text])
+            self.assertIn("is no name", stderr.getvalue())
+
     def test_all(self) -> None:
         """Options may come before and after the name."""
         options = parse_options(

@@ -94,7 +94,9 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="NAME", type=_name, help="the machine")
+    parser.add_argument(
+        "name", metavar="NAME", type=_machine, help="the machine; machine/NAME is the same"
+    )
     parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
     parser.add_argument(
         "--escape",
@@ -123,6 +125,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_cluster_options(parser)
     return parser
+
+
+def _machine(text: str) -> str:
+    """A name, alone or as ``kubectl get -o name`` writes it, with its kind and group."""
+    kind, _, name = text.partition("/")
+    return _name(name if kind.partition(".")[0] in ("machine", "machines") and name else text)
 
 
 def _name(text: str) -> str:
