@@ -31,7 +31,9 @@ def main(directory: Path) -> None:
     mark.unlink(missing_ok=True)
     for name, content in zip(FILES, contents, strict=True):
         (directory / name).write_bytes(content)
-    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=directory, check=True)
+    subprocess.run(
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=directory, check=True
+    )
     mark.write_text(digest)
 
 
