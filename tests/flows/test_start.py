@@ -55,7 +55,9 @@ class StartCase(TestCase):
         return os.path.join(self.directory, name)
 
     def write(self, name: str, text: str) -> str:
-        Path(self.path(name)).write_text(text)
+        """A file, whole at any time: another program may be reading it."""
+        Path(self.path(f"{name}.new")).write_text(text)
+        os.replace(self.path(f"{name}.new"), self.path(name))
         return self.path(name)
 
     def open_directory(self, parent: str = "") -> str:
