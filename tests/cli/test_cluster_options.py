@@ -55,6 +55,19 @@ class ClusterOptionsTests(SynchronousTestCase):
             self.config("--certificate-authority", "/nonexistent")
         self.assertIn("certificate-authority: /nonexistent: No such", str(caught.exception))
 
+    def test_blame(self) -> None:
+        """What an option brought in is not told as the file's mistake; the file's own still is."""
+        for words, told in (
+            (("--server", "foo"), 'cluster "c": with the options given: server "foo" is not'),
+            (("--user", "v", "--as-group", "g"), 'user "v": with the options given: as is missing'),
+        ):
+            with self.assertRaises(KubeConfigError) as caught:
+                self.config(*words)
+            self.assertIn(told, str(caught.exception))
+        with self.assertRaises(KubeConfigError) as caught:
+            self.config("--context", "z")
+        self.assertNotIn("options given", str(caught.exception))
+
     def test_identity(self) -> None:
         """Who we are and as whom we act."""
         config = self.config(

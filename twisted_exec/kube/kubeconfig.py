@@ -94,7 +94,7 @@ class Overrides:
             value["server"] = self.server
             value.pop("tls-server-name", None)
         _put(value, "tls-server-name", self.tls_server_name)
-        return replace(entry, value=value)
+        return _changed(entry, value)
 
     def on_user(self, entry: Entry) -> Entry:
         """A user as this command line wants it: another token replaces the file's, too."""
@@ -114,7 +114,14 @@ class Overrides:
         _put(value, "as", self.impersonate.user)
         _put(value, "as-uid", self.impersonate.uid)
         _put(value, "as-groups", list(self.impersonate.groups))
-        return replace(entry, value=value)
+        return _changed(entry, value)
+
+
+def _changed(entry: Entry, value: dict[str, Any]) -> Entry:
+    """What is wrong with it may be the command line's fault then, not the file's."""
+    if value == entry.value:
+        return entry
+    return replace(entry, value=value, where="with the options given: ")
 
 
 def _put(value: dict[str, Any], key: str, told: Any) -> None:
