@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twisted_exec.api.kinds import Kind
-from twisted_exec.api.meta import Resource
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
@@ -56,10 +55,3 @@ class Registry:
     def of(self, group: str, version: str) -> list[Kind]:
         """The kinds of one group and version; empty when there is none."""
         return self._by_version.get((group, version), [])
-
-    def of_resource(self, resource: Resource) -> Kind | None:
-        """The kind that a resource belongs to."""
-        for kind in self.of(resource.group, resource.version):
-            if kind.resource == resource:
-                return kind
-        return None

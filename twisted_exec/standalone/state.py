@@ -71,10 +71,6 @@ class StateDirectory:
         """The path of an entry."""
         return os.path.join(self.path, name)
 
-    def subdirectory(self, name: str) -> str:
-        """The path of a private directory in it, made when it is missing."""
-        return private_directory(self.file(name))
-
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         try:
