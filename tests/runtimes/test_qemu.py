@@ -169,13 +169,15 @@ class EndTests(QemuCase):
 
 
 HANGS_UP_FIRST = """
-import re, socket, sys, time
+import re, socket, sys
 path = re.search("id=control0,path=([^,]+)", " ".join(sys.argv))[1]
 control = socket.socket(socket.AF_UNIX)
 control.bind(path)
 control.listen()
-control.accept()[0].close()
-time.sleep(0.3)
+heard, _ = control.accept()
+heard.shutdown(socket.SHUT_WR)
+while heard.recv(1024):
+    pass
 print("qemu: no BIOS at all", flush=True)
 """
 
