@@ -176,9 +176,30 @@ class ProtobufTests(SynchronousTestCase):
                     b"k8s\x00" + field(1, field(1, b"v1") + field(2, b"Event")) + field(2, bad)
                 )
 
+    def test_secret(self) -> None:
+        """A Secret's bytes come as JSON has them."""
+
+        def field(number: int, content: bytes) -> bytes:
+            return bytes([number << 3 | 2, len(content)]) + content
+
+        message = field(2, field(1, b"key") + field(2, b"\x00\xff"))
+        message += field(3, b"Opaque") + field(4, field(1, b"a") + field(2, b"b")) + b"\x28\x01"
+        told = field(1, field(1, b"v1") + field(2, b"Secret")) + field(2, message)
+        self.assertEqual(
+            body.decode(protobuf.MEDIA_TYPE, b"k8s\x00" + told),
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "data": {"key": "AP8="},
+                "stringData": {"a": "b"},
+                "type": "Opaque",
+                "immutable": True,
+            },
+        )
+
     def test_unknown_kind(self) -> None:
         """Other kinds are asked for in JSON."""
-        unknown = b"k8s\x00" + bytes([10, 8, 18, 6]) + b"Secret"
+        unknown = b"k8s\x00" + bytes([10, 11, 18, 9]) + b"ConfigMap"
         with self.assertRaises(UnsupportedMediaType) as caught:
             body.decode(protobuf.MEDIA_TYPE, unknown)
         self.assertIn("send application/json", caught.exception.message)

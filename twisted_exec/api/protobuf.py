@@ -8,6 +8,7 @@ reading is needed: answers in JSON are understood.  Field numbers:
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ class _Field:
     number: bool = False
     flag: bool = False
     moment: bool = False
+    binary: bool = False
 
 
 def _one(name: str, message: Mapping[int, _Field] | None = None) -> _Field:
@@ -49,6 +51,11 @@ def _flag(name: str) -> _Field:
 def _moment(name: str) -> _Field:
     """A ``Time``: seconds and nanoseconds."""
     return _Field(name, moment=True)
+
+
+def _binary(name: str) -> _Field:
+    """Bytes, which JSON holds as base64."""
+    return _Field(name, binary=True)
 
 
 _STRING_ENTRY = {1: _one("key"), 2: _one("value")}
@@ -187,6 +194,14 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "ClusterRole": _CLUSTER_ROLE,
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
+    "Secret": _object(
+        fields={
+            2: _Field("data", {1: _one("key"), 2: _binary("value")}, mapping=True),
+            3: _one("type"),
+            4: _Field("stringData", _STRING_ENTRY, mapping=True),
+            5: _flag("immutable"),
+        }
+    ),
     "TokenReview": _object(fields={2: _one("spec", {1: _one("token"), 2: _many("audiences")})}),
     "SubjectAccessReview": _SUBJECT_REVIEW,
     "LocalSubjectAccessReview": _SUBJECT_REVIEW,
@@ -249,6 +264,8 @@ def _value(known: _Field, value: memoryview | int) -> Any:
         return bool(number) if known.flag else number
     if known.moment:
         return _time(_bytes(value))
+    if known.binary:
+        return base64.b64encode(_bytes(value)).decode("ascii")
     return _text(value) if known.message is None else _message(known.message, _bytes(value))
 
 

@@ -99,9 +99,10 @@ def check_identity(kind: Kind, new: Object, old: Object) -> None:
     _raise(kind, old, causes)
 
 
-def refused_patch(new: Object, told: str) -> Invalid:
+def refused_patch(kind: Kind, new: Object, told: str) -> Invalid:
     """What a patch leaves cannot be read."""
-    return Invalid("", "", [fields.invalid("patch", json_text(new), told)], "")
+    shown = "" if kind.confidential else json_text(new)
+    return Invalid("", "", [fields.invalid("patch", shown, told)], "")
 
 
 def unknown_fields(kind: Kind, body: Object) -> list[str]:

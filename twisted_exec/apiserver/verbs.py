@@ -381,7 +381,7 @@ class Verbs:
     def _check_patched(self, kind: Kind, body: Object, options: WriteOptions) -> None:
         told = self._noted(kind, body, options)
         if told and options.field_validation == "Strict":
-            raise strategy.refused_patch(body, f"strict decoding error: {told}")
+            raise strategy.refused_patch(kind, body, f"strict decoding error: {told}")
 
     def _check_applied(self, options: WriteOptions) -> None:
         # What the schema does not know is no configuration at all, and was refused before.

@@ -8,6 +8,7 @@ pools; and one for the API server that forwards people to poollets.  Nobody but
 In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of machines: a container's
 log is what a program chose to write, a console's is what people saw who were logged in there, and
 much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
+Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ _ROLES = [
         _on(f"{_MACHINES}/exec", ("create",)),
         _on(f"{_MACHINES}/log", ("get",)),
         _on("events", _WRITE, _EVENTS),
+        _on("secrets", (*_READ, *_WRITE), ("",)),
         part_of="edit",
     ),
     _role(

@@ -23,11 +23,13 @@ from twisted_exec.api.kinds.reviews import (
     SUBJECTACCESSREVIEWS,
     TOKENREVIEWS,
 )
+from twisted_exec.api.kinds.secrets import SECRETS
 
 ALL: tuple[Kind, ...] = (
     NAMESPACES,
     EVENTS,
     SERVICES,
+    SECRETS,
     MACHINES,
     MACHINEPOOLS,
     MACHINECLASSES,
@@ -66,6 +68,7 @@ __all__ = [
     "PODS",
     "ROLEBINDINGS",
     "ROLES",
+    "SECRETS",
     "SELFSUBJECTACCESSREVIEWS",
     "SELFSUBJECTREVIEWS",
     "SELFSUBJECTREVIEWS_V1BETA1",

@@ -10,7 +10,7 @@ from twisted_exec.api import names
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.shapes import CONDITIONS, strings
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.schema import anything, integer, string, struct
+from twisted_exec.api.schema import anything, integer, moment, string, struct
 
 NAMESPACE_FINALIZER = "kubernetes"
 """In ``spec.finalizers``: the namespace stays until its content is gone."""
@@ -77,8 +77,8 @@ LEASES = Kind(
                 "leaseDurationSeconds": integer(
                     "How long it holds after it was renewed.", minimum=1, maximum=2**31 - 1
                 ),
-                "acquireTime": string("When its holder got it."),
-                "renewTime": string("When its holder renewed it last."),
+                "acquireTime": moment("When its holder got it."),
+                "renewTime": moment("When its holder renewed it last."),
                 "leaseTransitions": integer("How often it went to another.", minimum=0),
                 "preferredHolder": string("To whom its holder should leave it."),
                 "strategy": string("How its holder is chosen."),

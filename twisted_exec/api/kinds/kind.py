@@ -99,6 +99,7 @@ class Kind:
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
     :param connects: subresources that open a stream, by name.
+    :param confidential: what an object holds is for its readers: no message quotes it.
     :param texts: subresources that are read, and are text, by name; with what their
         query may hold.
     """
@@ -120,6 +121,7 @@ class Kind:
     stored: bool = True
     kept_as: Resource | None = None
     read_only: bool = False
+    confidential: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,54 @@
+"""
+Tests for Secrets over HTTP: who may read them, and what is said about them.
+"""
+
+from __future__ import annotations
+
+from tests.apiserver.support import MERGE, APITestCase
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+class SecretTests(APITestCase):
+    """A Secret in the namespace ``default``."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        body = {"metadata": {"name": "keys"}, "stringData": {"password": "hunter2"}}
+        self.answer("POST", SECRETS, body, code=201)
+
+    def test_readers(self) -> None:
+        """Whoever may edit the namespace, not whoever may only view it."""
+        self.bind("jane", "edit")
+        self.bind("bob", "view")
+        self.assertEqual(
+            self.answer("GET", f"{SECRETS}/keys", user="jane")["data"], {"password": "aHVudGVyMg=="}
+        )
+        for path in (SECRETS, f"{SECRETS}/keys", f"{SECRETS}?watch=1"):
+            self.refused(403, "GET", path, user="bob")
+
+    def test_columns(self) -> None:
+        """``kubectl get secrets`` shows the type and how many values, and none of them."""
+        accept = ("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        told = self.answer("GET", f"{SECRETS}?includeObject=None", headers=[accept])
+        names = [column["name"] for column in told["columnDefinitions"]]
+        self.assertEqual(names, ["Name", "Type", "Data", "Age"])
+        self.assertEqual(told["rows"][0]["cells"][:3], ["keys", "Opaque", "1"])
+
+    def test_not_quoted(self) -> None:
+        """A patch that is refused is not shown, for it holds what was there before."""
+        told = self.refused(
+            422,
+            "PATCH",
+            f"{SECRETS}/keys?fieldValidation=Strict",
+            {"nothing": 1},
+            content_type=MERGE,
+        )
+        self.assertIn('unknown field "nothing"', told)
+        self.assertNotIn("aHVudGVyMg", told)
+
+    def test_select(self) -> None:
+        """By type, as Kubernetes."""
+        for kind, count in (("Opaque", 1), ("other", 0)):
+            found = self.answer("GET", f"{SECRETS}?fieldSelector=type%3D{kind}")
+            self.assertEqual(len(found["items"]), count)

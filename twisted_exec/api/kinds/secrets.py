@@ -1,0 +1,144 @@
+"""
+Secrets: a machine's ignition, a volume's keys.
+
+What they hold leaves the store only in answers to who may read Secrets: no message about one
+quotes it.  ``stringData`` is how people write them and is never read: it goes into ``data``.
+
+Source: ``k8s.io/api/core/v1`` and ``pkg/apis/core/validation`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twisted_exec.api import fields
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds.kind import Column, Kind, Object
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.schema import boolean, mapping, string
+
+OPAQUE = "Opaque"
+_LONGEST_KEY = 253
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_HIDDEN = "<secret contents redacted>"
+_DOCKER = {
+    "kubernetes.io/dockercfg": ".dockercfg",
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+}
+_NEEDED = {
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    **{kind: (key,) for kind, key in _DOCKER.items()},
+}
+"""Keys that a Secret of a type must have."""
+_BASIC = "kubernetes.io/basic-auth", ("username", "password")
+
+
+def value_of(secret: Mapping[str, Any], key: str) -> bytes | None:
+    """One of its values, ``None`` when it has no such key."""
+    text = (secret.get("data") or {}).get(key)
+    return None if text is None else _decoded(text)
+
+
+def _decoded(text: str) -> bytes | None:
+    """As Go reads base64: line ends may be anywhere, other marks may not.  ``None`` for neither."""
+    try:
+        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _prepare(secret: Object) -> None:
+    data = secret.get("data")
+    if isinstance(data, dict):
+        for key, text in data.items():
+            raw = _decoded(text)
+            if raw is not None:
+                data[key] = base64.b64encode(raw).decode("ascii")
+    plain = secret.pop("stringData", None)
+    if plain:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+        secret["data"] = {**(data or {}), **encoded}
+
+
+def _key_problem(key: str) -> str:
+    if len(key) > _LONGEST_KEY:
+        return f"must be no more than {_LONGEST_KEY} characters"
+    if not _KEY.fullmatch(key):
+        return (
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+            f"(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
+            f"'{_KEY.pattern}')"
+        )
+    if key in (".", ".."):
+        return f"must not be '{key}'"
+    return "must not start with '..'" if key.startswith("..") else ""
+
+
+def _validate(secret: Object) -> list[Cause]:
+    data = secret.get("data", {})
+    causes = []
+    for key, text in data.items():
+        if problem := _key_problem(key):
+            causes.append(fields.invalid(f"data[{key}]", key, problem))
+        if _decoded(text) is None:
+            causes.append(fields.invalid(f"data[{key}]", _HIDDEN, "must be base64"))
+    return causes or list(_type_causes(secret))
+
+
+def _type_causes(secret: Object) -> Iterator[Cause]:
+    """What a Secret of this type must hold."""
+    kind, data = secret["type"], secret.get("data", {})
+    for key in _NEEDED.get(kind, ()):
+        if key not in data:
+            yield fields.required(f"data[{key}]")
+    if kind == _BASIC[0] and not any(key in data for key in _BASIC[1]):
+        yield from (fields.required(f"data[{key}]") for key in _BASIC[1])
+    if kind in _DOCKER and _DOCKER[kind] in data:
+        try:
+            json.loads(value_of(secret, _DOCKER[kind]) or b"")
+        except (ValueError, RecursionError):
+            yield fields.invalid(f"data[{_DOCKER[kind]}]", _HIDDEN, "must be JSON")
+
+
+def _changed(new: Object, old: Object) -> list[Cause]:
+    causes = []
+    if new["type"] != old.get("type", OPAQUE):
+        causes.append(fields.invalid("type", new["type"], "field is immutable"))
+    if old.get("immutable"):
+        told = "field is immutable when `immutable` is set"
+        if not new.get("immutable"):
+            causes.append(fields.forbidden("immutable", told))
+        if new.get("data", {}) != old.get("data", {}):
+            causes.append(fields.forbidden("data", told))
+    return causes
+
+
+SECRETS = Kind(
+    resource=Resource("", "v1", "secrets", "Secret"),
+    singular="secret",
+    description="Secret holds what not everyone may read, such as a machine's ignition.",
+    schema={
+        "data": mapping(string("A value, in base64.", format="byte"), "What it holds, in base64."),
+        "stringData": mapping(
+            string("A value, as it is."),
+            "What it shall hold, as text; it is written only, and becomes part of data.",
+        ),
+        "type": string("What programs may expect in it.", default=OPAQUE),
+        "immutable": boolean("Whether what it holds may change no more."),
+    },
+    columns=(
+        Column("Type", lambda secret: secret.get("type", OPAQUE)),
+        Column("Data", lambda secret: str(len(secret.get("data", {})))),
+    ),
+    confidential=True,
+    fields={"type": lambda secret: str(secret.get("type", OPAQUE))},
+    prepare=_prepare,
+    validate=_validate,
+    validate_update=_changed,
+)
