@@ -1,0 +1,177 @@
+"""
+Tests for :mod:`twisted_exec.api.dialects`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import (
+    DEFAULT,
+    DIALECTS,
+    IRONCORE,
+    ONMETAL,
+    SPHERIC,
+    SPHERIC_MACHINES,
+    Owner,
+    by_name,
+    one_of_each,
+    owner_of,
+)
+
+
+class NamesTests(SynchronousTestCase):
+    """Names as the systems themselves have them."""
+
+    def test_paths(self) -> None:
+        """A poollet's path has no version; group and plural are the dialect's."""
+        self.assertEqual(
+            [dialect.poollet_path("lab", "vm-1") for dialect in DIALECTS],
+            [
+                "/apis/compute.ironcore.dev/namespaces/lab/machines/vm-1/exec",
+                "/apis/compute.api.onmetal.de/namespaces/lab/machines/vm-1/exec",
+                "/apis/core.spheric.cloud/namespaces/lab/instances/vm-1/exec",
+                "/apis/core.spheric.cloud/namespaces/lab/machines/vm-1/exec",
+            ],
+        )
+
+    def test_identities(self) -> None:
+        """A poollet is known by its certificate's common name and organisation."""
+        self.assertEqual(
+            [(each.pool_identity("p"), each.pool_identity_group) for each in DIALECTS],
+            [
+                (f"{group}:system:{pool}:p", f"{group}:system:{pool}s")
+                for group, pool in (
+                    ("compute.ironcore.dev", "machinepool"),
+                    ("compute.api.onmetal.de", "machinepool"),
+                    ("core.spheric.cloud", "fleet"),
+                    ("core.spheric.cloud", "machinepool"),
+                )
+            ],
+        )
+
+    def test_labels(self) -> None:
+        """What a poollet tells its runtime is labelled with the poollet's own domain."""
+        self.assertEqual(
+            [(each.uid_label, each.runtime_generation_annotation) for each in DIALECTS],
+            [
+                (
+                    "machinepoollet.ironcore.dev/machine-uid",
+                    "machinepoollet.ironcore.dev/irimachine-generation",
+                ),
+                (
+                    "machinepoollet.api.onmetal.de/machine-uid",
+                    "machinepoollet.api.onmetal.de/orimachine-generation",
+                ),
+                (
+                    "spherelet.spheric.cloud/instance-uid",
+                    "spherelet.spheric.cloud/iriinstance-generation",
+                ),
+                (
+                    "machinepoollet.spheric.cloud/machine-uid",
+                    "machinepoollet.spheric.cloud/irimachine-generation",
+                ),
+            ],
+        )
+
+    def test_finalizers(self) -> None:
+        """What keeps an object names who keeps it."""
+        self.assertEqual(
+            [(each.finalizer, each.class_finalizer) for each in DIALECTS[:3]],
+            [
+                ("machinepoollet.ironcore.dev/machine", "compute.ironcore.dev/machineclass"),
+                ("machinepoollet.api.onmetal.de/machine", "compute.api.onmetal.de/machineclass"),
+                ("spherelet.spheric.cloud/instance", "core.spheric.cloud/instancetype"),
+            ],
+        )
+
+    def test_together(self) -> None:
+        """All of them can be served at once: nothing that tells objects or users apart is shared."""
+        for names in (
+            [each.name for each in DIALECTS],
+            [each.workload.qualified for each in DIALECTS],
+            [each.pool.qualified for each in DIALECTS],
+            [each.workload_class.qualified for each in DIALECTS],
+            [each.pool_identity_prefix for each in DIALECTS],
+            [each.pool_identity_group for each in DIALECTS],
+            [each.proxy_role for each in DIALECTS],
+            [each.uid_label for each in DIALECTS],
+            [each.finalizer for each in DIALECTS],
+        ):
+            self.assertEqual(len(set(names)), len(DIALECTS), names)
+
+
+class ReadingTests(SynchronousTestCase):
+    """What a workload says, by its dialect's keys."""
+
+    def test_bound(self) -> None:
+        """Pool and class are read where the dialect keeps them."""
+        instance = {"spec": {"fleetRef": {"name": "f"}, "instanceTypeRef": {"name": "small"}}}
+        self.assertEqual(SPHERIC.pool_name(instance), "f")
+        self.assertEqual(SPHERIC.class_name(instance), "small")
+
+    def test_not_bound(self) -> None:
+        """What is not said, or is null, is empty."""
+        for machine in ({}, {"spec": {}}, {"spec": {"machinePoolRef": None}}):
+            self.assertEqual(IRONCORE.pool_name(machine), "")
+
+    def test_pool_of(self) -> None:
+        """Only the dialect's own poollets are its poollets."""
+        self.assertEqual(ONMETAL.pool_of(ONMETAL.pool_identity("p")), "p")
+        self.assertIsNone(ONMETAL.pool_of(IRONCORE.pool_identity("p")))
+        self.assertIsNone(ONMETAL.pool_of(ONMETAL.pool_identity("")))
+
+
+class ByNameTests(SynchronousTestCase):
+    """Tests for :func:`by_name` and :func:`one_of_each`."""
+
+    def test_each(self) -> None:
+        """Each is found by its name."""
+        self.assertEqual([by_name(each.name) for each in DIALECTS], list(DIALECTS))
+
+    def test_unknown(self) -> None:
+        """Whoever misspells one is told what there is."""
+        with self.assertRaises(ValueError) as caught:
+            by_name("Ironcore")
+        self.assertEqual(
+            str(caught.exception),
+            "there is no dialect 'Ironcore': choose one of ironcore, onmetal, spheric, "
+            "spheric-machines",
+        )
+
+    def test_none_given(self) -> None:
+        """Without an option it is the default."""
+        self.assertEqual(one_of_each([]), (DEFAULT,))
+
+    def test_several(self) -> None:
+        """Several stay in the order given."""
+        self.assertEqual(one_of_each(["spheric", "ironcore"]), (SPHERIC, IRONCORE))
+
+    def test_twice(self) -> None:
+        """The same one twice is a slip."""
+        with self.assertRaises(ValueError) as caught:
+            one_of_each(["onmetal", "onmetal"])
+        self.assertEqual(str(caught.exception), "dialect 'onmetal' is given twice")
+
+
+class OwnerTests(SynchronousTestCase):
+    """Tests for :func:`owner_of`."""
+
+    def test_any_dialect(self) -> None:
+        """Labels of every dialect are understood."""
+        for dialect in DIALECTS:
+            labels = {
+                dialect.uid_label: "u",
+                dialect.namespace_label: "lab",
+                dialect.name_label: "vm-1",
+                "app": "x",
+            }
+            self.assertEqual(owner_of(labels), Owner("u", "lab", "vm-1"), dialect.name)
+
+    def test_nobody(self) -> None:
+        """A machine that no poollet asked for is nobody's."""
+        self.assertEqual(owner_of({"app": "x"}), Owner())
+
+    def test_spheric_as_written(self) -> None:
+        """spheric's document and its programs label differently."""
+        self.assertNotEqual(SPHERIC.uid_label, SPHERIC_MACHINES.uid_label)
