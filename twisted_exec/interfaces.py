@@ -14,6 +14,7 @@ door                      what is behind it
 :class:`IPoollet`         ``poollet.service.Poollet``
 :class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
 :class:`IMachineLogs`     what consoles printed; the same two provide it
+:class:`IDriverMaker`     reads a class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IConsole`         a machine's console line
 :class:`IRun`             a machine under power, and its line
@@ -45,7 +46,7 @@ from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.runtimes.interfaces import IMachineDriver, IRun, MachineFacts
+from twisted_exec.runtimes.interfaces import IDriverMaker, IMachineDriver, IRun, MachineFacts
 from twisted_exec.storage.interfaces import IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -87,6 +88,7 @@ __all__ = [
     "IAuthenticator",
     "IAuthorizer",
     "IConsole",
+    "IDriverMaker",
     "IKubeClient",
     "IMachineDriver",
     "IMachineLogs",

@@ -17,6 +17,7 @@ from twisted_exec.kube import kubeconfig
 from twisted_exec.kube.config import ExecPlugin
 from twisted_exec.kube.plugin import parse_credential
 from twisted_exec.runtimes import config
+from twisted_exec.runtimes.reader import Reader
 from twisted_exec.tls.pki import create_pki
 
 from . import pages
@@ -39,20 +40,24 @@ class RuntimeYamlTests(SynchronousTestCase):
         self.page = pages.page("reference/configuration")
         self.asked: dict[str, set[str]] = {}
 
-        def done(reader: config._Reader) -> None:
+        def done(reader: Reader) -> None:
             self.asked[reader.where] = set(reader._known)
 
-        self.patch(config._Reader, "done", done)
+        self.patch(Reader, "done", done)
 
     def keys(self, title: str) -> set[str]:
         return pages.first_column(pages.table(self.page, title))
 
     def test_keys(self) -> None:
         """Those of every class, and those of each driver."""
-        config.load(str(HOWTO / "runtime.yaml"))
+        path = str(HOWTO / "runtime.yaml")
+        config.load(path)
         every = self.keys("Keys of every class")
-        for driver, where in (("pty", "classes[0] (shell)"), ("qemu", "classes[1] (vm)")):
-            asked = next(keys for told, keys in self.asked.items() if told.endswith(where))
+        with open(path) as file:
+            classes = yaml.safe_load(file)["classes"]
+        for at, one in enumerate(classes):
+            driver, where = one["driver"], f"{path}: classes[{at}] ({one['name']})"
+            asked = self.asked[where]
             self.assertEqual(self.keys(f"Keys of driver {driver}"), asked - every, driver)
             self.assertLess(every, asked)
 

@@ -16,15 +16,14 @@ The configuration file of ``exec-runtime``: which classes this host offers.
       capabilities: {cpu: "1", memory: 128Mi}
       quantity: 10
 
-Everything is checked when it is read; whether the host *has* what a class needs is found
-out when the runtime starts.
+The keys of a driver are the driver's own (:mod:`.drivers`).  Everything is checked when it is
+read; whether the host *has* what a class needs is found out when the runtime starts.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,22 +31,16 @@ import yaml
 
 from twisted_exec.api import quantity
 
-from .interfaces import IMachineDriver
+from .drivers import drivers
+from .interfaces import Build
 from .processes import ProcessTable
-from .pty import PtyDriver, PtyOptions
-from .qemu import FIRMWARE, PROGRAM, QemuDriver, QemuOptions
+from .reader import ConfigError, Reader
 from .service import RuntimeClass
 
 _MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_MIB = 1 << 20
 
-Build = Callable[[Any, ProcessTable], IMachineDriver]
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message is one line that says where and why."""
+__all__ = ["ClassConfig", "ConfigError", "load", "parse"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
     :param source: named in messages.
     :raises ConfigError: it says what cannot be meant.
     """
-    reader = _Reader(document, source)
+    reader = Reader(document, source)
     entries = reader.take("classes", list)
     reader.done()
     if not entries:
@@ -112,24 +105,25 @@ def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
 
 
 def _class(entry: object, where: str) -> ClassConfig:
-    reader = _Reader(entry, where)
+    reader = Reader(entry, where)
     name = reader.take("name", str)
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{where}: {name!r} is no name for a class (such as small-vm)")
-    reader.where = f"{where} ({name})"
+    reader.where, reader.name = f"{where} ({name})", name
     resources = _resources(reader)
     count = reader.take("quantity", int, 100)
     if not 0 < count <= 100_000:
         raise reader.error("quantity must be between 1 and 100000")
     kind = reader.take("driver", str)
-    if kind not in _DRIVERS:
-        raise reader.error(f"there is no driver {kind!r}; there are: {', '.join(_DRIVERS)}")
-    driver = _DRIVERS[kind](reader, resources)
+    makers = drivers()
+    if kind not in makers:
+        raise reader.error(f"there is no driver {kind!r}; there are: {', '.join(makers)}")
+    driver = makers[kind].configure(reader, resources)
     reader.done()
     return ClassConfig(name, resources, count, driver)
 
 
-def _resources(reader: _Reader) -> dict[str, int]:
+def _resources(reader: Reader) -> dict[str, int]:
     """Capabilities in the units of the interface, which has whole numbers only."""
     found = {}
     for name, text in reader.take("capabilities", dict, {}).items():
@@ -144,95 +138,3 @@ def _resources(reader: _Reader) -> dict[str, int]:
         if name not in found:
             raise reader.error(f"capabilities.{name} is missing: machine classes are matched by it")
     return found
-
-
-def _pty(reader: _Reader, resources: Mapping[str, int]) -> Build:
-    environment = reader.take("environment", dict, {})
-    for name, value in environment.items():
-        if not _VARIABLE.fullmatch(str(name)) or not isinstance(value, str) or "\0" in value:
-            raise reader.error(f"environment: {name!r} must be a name, its value a string")
-    options = PtyOptions(
-        command=reader.words("command"),
-        user=reader.take("user", str, ""),
-        same_user=reader.take("same_user", bool, False),
-        environment=environment,
-        directory=reader.take("directory", str, ""),
-        term=reader.take("term", str, PtyOptions.term),
-    )
-    if bool(options.user) == options.same_user:
-        raise reader.error(
-            "a pty class needs either user: NAME, or same_user: true to run as the runtime's own"
-        )
-    return lambda reactor, table: PtyDriver(options, reactor, table)
-
-
-def _qemu(reader: _Reader, resources: Mapping[str, int]) -> Build:
-    memory = reader.take("memory", (str, int), resources["memory"])
-    try:
-        mebibytes = quantity.value(memory) // _MIB
-    except ValueError:
-        raise reader.error(f"memory: {memory!r} is no quantity") from None
-    if not 16 <= mebibytes <= 1 << 20:
-        raise reader.error(f"memory: {memory!r} is not between 16Mi and 1Ti")
-    options = QemuOptions(
-        memory_mib=mebibytes,
-        firmware=reader.take("firmware", str, FIRMWARE),
-        program=reader.take("program", str, PROGRAM),
-    )
-    return lambda reactor, table: QemuDriver(options, reactor, table)
-
-
-class _Reader:
-    """One mapping of the file: each key is taken once, and what is left is a mistake."""
-
-    def __init__(self, document: object, where: str) -> None:
-        self.where = where
-        if not isinstance(document, dict):
-            raise ConfigError(f"{where} must be a mapping")
-        self._left = dict(document)
-        self._known: list[str] = []
-
-    def error(self, why: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {why}")
-
-    def take(self, key: str, kind: Any, default: Any = None) -> Any:
-        """
-        The value of ``key``; ``default`` when it is missing and may be.
-
-        :raises ConfigError: it is missing and may not be, or is of another kind.
-        """
-        self._known.append(key)
-        value = self._left.pop(key, default)
-        if value is None:
-            raise self.error(f"{key} is missing")
-        # A bool is an int to Python, but not to who wrote the file.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(f"{key} must be {_kind_name(kind)}, not {value!r}")
-        if isinstance(value, str) and "\0" in value:
-            raise self.error(f"{key} holds a NUL")
-        return value
-
-    def words(self, key: str) -> Sequence[str]:
-        """A list of one string or more."""
-        found = self.take(key, list)
-        if not found or not all(isinstance(one, str) and "\0" not in one for one in found):
-            raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]")
-        return tuple(found)
-
-    def done(self) -> None:
-        """:raises ConfigError: keys are left that nobody asked for."""
-        for key in self._left:
-            near = difflib.get_close_matches(str(key), self._known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise self.error(f"unknown key {key!r}{hint}")
-
-
-def _kind_name(kind: Any) -> str:
-    names = {str: "a string", int: "a whole number", bool: "true or false", list: "a list"}
-    return names.get(kind, "a mapping" if kind is dict else "a quantity such as 128Mi")
-
-
-_DRIVERS: Mapping[str, Callable[[_Reader, Mapping[str, int]], Build]] = {
-    "pty": _pty,
-    "qemu": _qemu,
-}

@@ -4,15 +4,20 @@ Doors of the runtimes room: a class of machines is a driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import IConsole
 
-from .processes import Leader
+from .drivers import IDriverMaker
+from .processes import Leader, ProcessTable
+
+__all__ = ["Build", "IDriverMaker", "IMachineDriver", "IRun", "MachineFacts"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,12 @@ class MachineFacts:
     :param started: to be called with each process that leads a session, at once.
     :param event: to be called with type (``Normal``, ``Warning``), reason and
         message of what an operator should know.
+    :param namespace: of the API object; empty where a poollet told none, and so are name and uid.
+    :param storage: a private directory for what the machine keeps on disk; made by
+        who needs it, and removed when the machine is.
+    :param volumes: as the interface tells them; these and the rest are what is wanted now,
+        and may be others at the machine's next start.
+    :param ignition_data: a secret, never to be logged; of the first start, too.
     """
 
     id: str
@@ -39,6 +50,13 @@ class MachineFacts:
     marker: tuple[str, str]
     started: Callable[[Leader], None]
     event: Callable[[str, str, str], None]
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    storage: str = ""
+    volumes: Sequence[pb.Volume] = ()
+    network_interfaces: Sequence[pb.NetworkInterface] = ()
+    ignition_data: bytes = field(default=b"", repr=False)
 
 
 class IRun(IConsole):
@@ -74,3 +92,7 @@ class IMachineDriver(Interface):
 
     def run(facts: MachineFacts) -> IRun:
         """A machine that is about to be powered on.  Touches nothing yet."""
+
+
+Build = Callable[[Any, ProcessTable], IMachineDriver]
+"""Makes a driver, of the reactor and the table in which its processes are found."""

@@ -68,20 +68,26 @@ class Record:
         return str(self.metadata.labels.get(self.dialect.uid_label, ""))
 
     @property
+    def namespace(self) -> str:
+        """Of the API object, or empty."""
+        return str(self.metadata.labels.get(self.dialect.namespace_label, ""))
+
+    @property
+    def name(self) -> str:
+        """Of the API object, or empty."""
+        return str(self.metadata.labels.get(self.dialect.name_label, ""))
+
+    @property
     def label(self) -> str:
         """``NAMESPACE/NAME``, or the id when nobody told a name."""
-        labels = self.metadata.labels
-        name = labels.get(self.dialect.name_label, "")
-        namespace = labels.get(self.dialect.namespace_label, "")
-        return f"{namespace}/{name}" if name else self.id
+        return f"{self.namespace}/{self.name}" if self.name else self.id
 
     def subject(self) -> Subject:
         """The machine's part of a session's facts."""
-        labels = self.metadata.labels
         return Subject(
             session="",
-            namespace=labels.get(self.dialect.namespace_label, ""),
-            machine=labels.get(self.dialect.name_label, "") or self.id,
+            namespace=self.namespace,
+            machine=self.name or self.id,
             uid=self.uid,
         )
 

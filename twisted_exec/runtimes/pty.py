@@ -28,8 +28,9 @@ from zope.interface import implementer
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.streaming.interfaces import TerminalSize
 
-from .interfaces import IMachineDriver, IRun, MachineFacts
+from .interfaces import Build, IMachineDriver, IRun, MachineFacts
 from .processes import Family, Leader, ProcessTable, leader, read_process
+from .reader import Reader
 from .terminals import give, read_rest, set_size
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,6 +57,23 @@ class PtyOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
     term: str = "xterm-256color"
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    options = PtyOptions(
+        command=reader.words("command"),
+        user=reader.take("user", str, ""),
+        same_user=reader.take("same_user", bool, False),
+        environment=reader.environment("environment"),
+        directory=reader.take("directory", str, ""),
+        term=reader.take("term", str, PtyOptions.term),
+    )
+    if bool(options.user) == options.same_user:
+        raise reader.error(
+            "a pty class needs either user: NAME, or same_user: true to run as the runtime's own"
+        )
+    return lambda reactor, table: PtyDriver(options, reactor, table)
 
 
 @implementer(IMachineDriver)

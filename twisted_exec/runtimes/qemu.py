@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +38,16 @@ from twisted_exec.console.session import LineEnded
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending, TerminalSize
 from twisted_exec.tls.endpoints import unix_client_endpoint
 
-from .interfaces import IMachineDriver, IRun, MachineFacts
+from .interfaces import Build, IMachineDriver, IRun, MachineFacts
 from .processes import Family, ProcessTable, leader
 from .qmp import QMP, QMPError
+from .reader import Reader
 from .terminals import read_rest
 
 PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"
 
+_MIB = 1 << 20
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
@@ -67,6 +69,16 @@ class QemuOptions:
     memory_mib: int = 128
     firmware: str = FIRMWARE
     program: str = PROGRAM
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    options = QemuOptions(
+        memory_mib=reader.size("memory", "16Mi", "1Ti", resources["memory"]) // _MIB,
+        firmware=reader.take("firmware", str, FIRMWARE),
+        program=reader.take("program", str, PROGRAM),
+    )
+    return lambda reactor, table: QemuDriver(options, reactor, table)
 
 
 @implementer(IMachineDriver)

@@ -379,6 +379,12 @@ class MachineRuntime(Service):
             marker=(MARK, f"{self._id}/{record.id}"),
             started=lambda leader: self._record(record.id, [leader]),
             event=lambda *told: self._event(record, *told),
+            namespace=record.namespace,
+            name=record.name,
+            uid=record.uid,
+            storage=os.path.join(self._state_directory, "machines", record.id),
+            volumes=tuple(record.spec.volumes),
+            network_interfaces=tuple(record.spec.network_interfaces),
         )
         driver = self._offered[record.class_name].driver
         keeper = Keeper(

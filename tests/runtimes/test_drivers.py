@@ -1,0 +1,71 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.drivers`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from twisted.internet.task import Clock
+from twisted.plugin import IPlugin
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+import twisted.plugins
+from twisted_exec.interfaces import IDriverMaker, IMachineDriver
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.drivers import drivers
+from twisted_exec.runtimes.processes import ProcessTable
+
+_PLUGIN = """
+from twisted_exec.runtimes.drivers import DriverMaker
+{name} = DriverMaker("{name}", "twisted_exec.runtimes.pty")
+"""
+
+
+class DriversTests(SynchronousTestCase):
+    """Tests for :func:`drivers`."""
+
+    def test_ours(self) -> None:
+        """Those that are brought along are found by their names, and are what they should be."""
+        found = drivers()
+        self.assertLessEqual({"pty", "qemu"}, set(found))
+        for name, maker in found.items():
+            self.assertEqual(maker.name, name)
+            verifyObject(IDriverMaker, maker)
+            verifyObject(IPlugin, maker)
+
+    def test_one_more(self) -> None:
+        """A plugin of somebody else's makes a driver that a class can name."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        name = f"driver_{os.getpid()}"
+        with open(os.path.join(directory, f"{name}_plugin.py"), "w") as file:
+            file.write(_PLUGIN.format(name=name))
+        self.patch(twisted.plugins, "__path__", [*twisted.plugins.__path__, directory])
+        self.addCleanup(sys.modules.pop, f"twisted.plugins.{name}_plugin", None)
+        document = {
+            "name": "mine",
+            "driver": name,
+            "command": ["/bin/cat"],
+            "same_user": True,
+            "capabilities": {"cpu": 1, "memory": "1Mi"},
+        }
+        (one,) = parse({"classes": [document]})
+        clock = Clock()
+        verifyObject(IMachineDriver, one.build(clock, ProcessTable(clock, "X")).driver)
+
+    def test_light(self) -> None:
+        """Every twistd reads the plugins; no driver is imported for that."""
+        code = (
+            "import sys; from twisted.plugins import twisted_exec_drivers;"
+            "print([name for name in sys.modules if name.startswith('twisted_exec.')])"
+        )
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(
+            said.stdout.strip(), "['twisted_exec.runtimes', 'twisted_exec.runtimes.drivers']"
+        )

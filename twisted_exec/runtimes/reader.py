@@ -1,0 +1,156 @@
+"""
+Reading one mapping of a configuration file, key by key.
+
+Whoever reads takes the keys that it knows, each once and of one kind; what is left at the
+end is a mistake.  So a driver's keys are known to the driver alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twisted_exec.api import quantity
+
+_VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message is one line that says where and why."""
+
+
+class Reader:
+    """
+    One mapping of the file.
+
+    :param where: begins every message, such as ``runtime.yaml: classes[0] (vm)``.
+    :ivar name: what the mapping is of, such as the class's name; empty where it has none.
+    :raises ConfigError: it is no mapping.
+    """
+
+    def __init__(self, document: object, where: str) -> None:
+        self.where = where
+        self.name = ""
+        if not isinstance(document, dict):
+            raise ConfigError(f"{where} must be a mapping")
+        self._left = dict(document)
+        self._known: list[str] = []
+
+    def error(self, why: str) -> ConfigError:
+        """A mistake in this mapping, to be raised."""
+        return ConfigError(f"{self.where}: {why}")
+
+    def take(self, key: str, kind: Any, default: Any = None) -> Any:
+        """
+        The value of ``key``; ``default`` when it is missing and may be.
+
+        :param kind: ``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, or several.
+        :raises ConfigError: it is missing and may not be, or is of another kind.
+        """
+        self._known.append(key)
+        value = self._left.pop(key, default)
+        if value is None:
+            raise self.error(f"{key} is missing")
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        # A bool is an int to Python, but not to who wrote the file; an int is a number of seconds.
+        if float in kinds:
+            kinds = (*kinds, int)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise self.error(f"{key} must be {_kind_name(kind)}, not {value!r}")
+        if isinstance(value, str) and "\0" in value:
+            raise self.error(f"{key} holds a NUL")
+        return value
+
+    def words(self, key: str) -> Sequence[str]:
+        """A list of one string or more."""
+        found = self.take(key, list)
+        if not found or not all(isinstance(one, str) and "\0" not in one for one in found):
+            raise self.error(f"{key} must be a list of strings such as [/bin/sh, -i]")
+        return tuple(found)
+
+    def choice(self, key: str, choices: Sequence[str], default: str) -> str:
+        """One of a few words."""
+        # YAML 1.1 reads a bare on, off, yes or no as a boolean.
+        value = self.take(key, (str, bool), default)
+        if isinstance(value, bool):
+            value = {True: "on", False: "off"}[value]
+        if value not in choices:
+            raise self.error(f"{key} must be one of {', '.join(choices)}, not {value!r}")
+        return str(value)
+
+    def number(self, key: str, least: float, most: float, default: float | None = None) -> float:
+        """A number between two, which it may be; such as seconds."""
+        value = self.take(key, float, default)
+        if not least <= value <= most:
+            raise self.error(f"{key} must be between {least:g} and {most:g}, not {value!r}")
+        return float(value)
+
+    def size(self, key: str, least: str, most: str, default: int | str | None = None) -> int:
+        """A quantity between two, such as ``128Mi``; in bytes."""
+        text = self.take(key, (str, int), default)
+        try:
+            found = quantity.value(text)
+        except ValueError:
+            raise self.error(f"{key}: {text!r} is no quantity") from None
+        if not quantity.value(least) <= found <= quantity.value(most):
+            raise self.error(f"{key}: {text!r} is not between {least} and {most}")
+        return found
+
+    def environment(self, key: str) -> Mapping[str, str]:
+        """Variables for a process."""
+        found: dict[str, str] = self.take(key, dict, {})
+        for name, value in found.items():
+            if not _is_variable(name) or not isinstance(value, str) or "\0" in value:
+                raise self.error(f"{key}: {name!r} must be a name, its value a string")
+        return found
+
+    def mappings(self, key: str) -> Mapping[str, Reader]:
+        """
+        A mapping of names to mappings, one or more; each to be read and to be :meth:`done`.
+
+        A value that is missing (``NAME:`` alone) is an empty one.
+        """
+        found = self.take(key, dict)
+        if not found:
+            raise self.error(f"{key} is empty")
+        readers = {}
+        for name, value in found.items():
+            if not isinstance(name, str) or not name:
+                raise self.error(f"{key}: {name!r} is no name")
+            reader = Reader({} if value is None else value, f"{self.where}: {key}[{name}]")
+            reader.name = name
+            readers[name] = reader
+        return readers
+
+    def done(self) -> None:
+        """:raises ConfigError: keys are left that nobody asked for."""
+        for key in self._left:
+            near = difflib.get_close_matches(str(key), self._known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise self.error(f"unknown key {key!r}{hint}")
+
+
+def _is_variable(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 128
+        and not name[0].isdigit()
+        and set(name) <= _VARIABLE_CHARACTERS
+    )
+
+
+_KINDS = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    (str, int): "a quantity such as 128Mi",
+    (str, bool): "a word",
+}
+
+
+def _kind_name(kind: Any) -> str:
+    return _KINDS.get(kind, "something else")
