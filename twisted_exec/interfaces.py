@@ -17,8 +17,10 @@ door                      what is behind it
 :class:`IDriverMaker`     reads a class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
 :class:`IConsole`         a machine's console line
+:class:`IBreakable`       a console line that can send BREAK
 :class:`IRun`             a machine under power, and its line
-:class:`IAttachment`      one user's end of a console: ``console.session.Viewer``
+:class:`IAttachment`      one user's end of a console
+:class:`IOperable`        the same with BREAK and roles: ``console.session.Viewer``
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`   where a proxy's stream goes next
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
@@ -57,12 +59,16 @@ from twisted_exec.streaming.interfaces import (
     POWERED_OFF,
     REVOKED,
     SHUTTING_DOWN,
+    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
+    IBreakable,
     IConsole,
+    IOperable,
     IStreamLocator,
     Location,
+    Role,
     Subject,
     TerminalSize,
 )
@@ -77,6 +83,7 @@ __all__ = [
     "REVOKED",
     "SHUTTING_DOWN",
     "Attributes",
+    "Break",
     "Change",
     "Decision",
     "Ending",
@@ -87,12 +94,14 @@ __all__ = [
     "IAuditSink",
     "IAuthenticator",
     "IAuthorizer",
+    "IBreakable",
     "IConsole",
     "IDriverMaker",
     "IKubeClient",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
+    "IOperable",
     "IPoollet",
     "IRuleSource",
     "IRulesAuthorizer",
@@ -102,6 +111,7 @@ __all__ = [
     "IWatch",
     "Location",
     "MachineFacts",
+    "Role",
     "Subject",
     "TerminalSize",
     "User",

@@ -13,7 +13,13 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.interfaces import Ending, IAttachmentTransport, IConsole, TerminalSize
+from twisted_exec.streaming.interfaces import (
+    Ending,
+    IAttachmentTransport,
+    IBreakable,
+    IConsole,
+    TerminalSize,
+)
 from twisted_exec.wire.asked import Asked
 
 
@@ -77,6 +83,18 @@ class MemoryConsole:
         if not self.closed:
             self.closed = True
             self.line.connectionLost(Failure(reason or ConnectionDone()))
+
+
+@implementer(IBreakable)
+class BreakableConsole(MemoryConsole):
+    """The same with BREAK."""
+
+    def __init__(self, **more: bool) -> None:
+        super().__init__(**more)
+        self.breaks: list[int] = []
+
+    def send_break(self, milliseconds: int) -> None:
+        self.breaks.append(milliseconds)
 
 
 @implementer(IAttachmentTransport)

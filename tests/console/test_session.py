@@ -21,11 +21,13 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
     MACHINE_DELETED,
+    Break,
     Ending,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand import NO_BREAK
 
-from .doubles import MemoryConsole, MemoryStream
+from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 
 KIB = 1 << 10
 DELETED = Ending(MACHINE_DELETED, 'machine "default/x" was deleted')
@@ -108,6 +110,81 @@ class TrafficTests(SessionCase):
         self.assertEqual((ann.input_paused, bob.input_paused), (True, True))
         producer.resumeProducing()
         self.assertEqual((ann.input_paused, bob.input_paused), (False, False))
+
+
+class BreakTests(SynchronousTestCase):
+    """BREAK on a line, and on one that has none."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.console = BreakableConsole()
+        self.session = Session(self.console, self.clock)
+
+    def attach(self) -> MemoryStream:
+        return MemoryStream(self.session.viewer())
+
+    def test_sent(self) -> None:
+        """It reaches the line; nobody's input does until it is over."""
+        self.successResultOf(self.session.open())
+        ann, bob = self.attach(), self.attach()
+        ann.viewer.wished(Break(300))
+        self.assertEqual(self.console.breaks, [300])
+        self.assertEqual((ann.input_paused, bob.input_paused), (True, True))
+        self.clock.advance(0.29)
+        late = self.attach()
+        self.assertTrue(late.input_paused)
+        self.clock.advance(0.02)
+        self.assertEqual([one.input_paused for one in (ann, bob, late)], [False] * 3)
+        self.assertEqual(ann.since(), b"")
+
+    def test_one_at_a_time(self) -> None:
+        """What is asked for while one lasts is the same; the next is another."""
+        self.successResultOf(self.session.open())
+        ann = self.attach()
+        for _ in range(100):
+            ann.viewer.wished(Break(5000))
+        self.assertEqual(self.console.breaks, [5000])
+        self.clock.advance(5)
+        ann.viewer.wished(Break(1))
+        self.assertEqual(self.console.breaks, [5000, 1])
+
+    def test_line_takes_no_more(self) -> None:
+        """A line that is stuck stays so when its BREAK is over, and the other way round."""
+        self.successResultOf(self.session.open())
+        ann = self.attach()
+        line = self.console.transport.producer
+        ann.viewer.wished(Break(100))
+        line.pauseProducing()
+        self.clock.advance(1)
+        self.assertTrue(ann.input_paused)
+        line.resumeProducing()
+        self.assertFalse(ann.input_paused)
+        ann.viewer.wished(Break(100))
+        line.resumeProducing()
+        self.assertTrue(ann.input_paused)
+
+    def test_not_open(self) -> None:
+        """A line that is not open, or is no more, sends none; nothing is left to do."""
+        ann = self.attach()
+        ann.viewer.wished(Break())
+        self.successResultOf(self.session.open())
+        ann.viewer.wished(Break())
+        self.session.end(DELETED)
+        ann.viewer.wished(Break())
+        self.assertEqual(self.console.breaks, [250])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_has_none(self) -> None:
+        """Whoever asks a line for it that has none is told, and nobody else."""
+        session = Session(MemoryConsole(), self.clock)
+        self.successResultOf(session.open())
+        ann, bob = MemoryStream(session.viewer()), MemoryStream(session.viewer(), room=0)
+        ann.viewer.wished(Break())
+        self.assertEqual((ann.since(), bob.since()), (NO_BREAK, b""))
+        for _ in range(1000):
+            bob.viewer.wished(Break())
+        bob.take(1000)
+        self.assertEqual(bob.since(), NO_BREAK)
 
 
 class UnpacedTests(SessionCase):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.task import Clock
+from zope.interface import implementer_only
 from zope.interface.verify import verifyObject
 
 from twisted_exec.streaming.carriers import Limits
@@ -18,12 +19,14 @@ from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
     SHUTTING_DOWN,
+    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
+    Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import READ_ONLY
+from twisted_exec.streaming.remotecommand import NO_BREAK, NO_ROLES, READ_ONLY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 from twisted_exec.testing.flow import RecordingProducer
 from twisted_exec.testing.http import MemoryClient
@@ -38,6 +41,8 @@ Heard = tuple[str, bytes] | str
 ``("output", b"hi")``, ``("status", b"{...}")``, ``("pong", b"1")``; ``"ping"``: the server asks;
 ``"end"``: all is said, in the protocol's way; ``"broken"``: it says that we broke the protocol.
 """
+
+BREAK = b'{"Width":80,"Height":24,"Break":250}\n'
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 
@@ -170,6 +175,58 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24), TerminalSize(81, 25)])
         self.assertEqual(self.attachment.received, b"on")
 
+    def test_wishes(self) -> None:
+        """A BREAK and a role come in order with what is typed, also when that waits."""
+        user = self.begin()
+        self.transport.pause_input()
+        user.types(b"a")
+        user.resizes(BREAK)
+        user.types(b"b")
+        user.resizes(b'{"Width":80,"Height":24,"Role":"watch"}\n')
+        self.assertEqual((self.attachment.received, self.attachment.wishes), (b"", []))
+        self.transport.resume_input()
+        self.assertEqual(self.attachment.received, b"ab")
+        self.assertEqual(self.attachment.wishes, [Break(250), Role.WATCH])
+        self.assertEqual((self.attachment.sizes, user.hears()), ([], []))
+
+    def test_break_and_key(self) -> None:
+        """An attachment that pauses for its BREAK gets the key behind it afterwards."""
+
+        class Breaking(RecordingAttachment):
+            def wished(self, wish: Break | Role) -> None:
+                super().wished(wish)
+                self.transport.pause_input()
+
+        user = self.begin(Breaking())
+        user.resizes(BREAK)
+        user.types(b"h")
+        self.assertEqual(self.attachment.received, b"")
+        self.transport.resume_input()
+        self.assertEqual(self.attachment.received, b"h")
+
+    def test_many_wishes(self) -> None:
+        """A user that floods an attachment with them is made to wait, as one that types."""
+        user = self.begin()
+        self.transport.pause_input()
+        while user.client.transport.producerState == "producing":
+            user.resizes(BREAK * 100)
+            self.assertLess(len(self.transport._input), self.limits.input_bytes)
+        self.transport.resume_input()
+        self.assertEqual(user.client.transport.producerState, "producing")
+
+    def test_nothing_but_a_console(self) -> None:
+        """Where there is neither BREAK nor a role the user is told so, once."""
+
+        @implementer_only(IAttachment)
+        class Plain(RecordingAttachment):
+            """As an application may have it."""
+
+        user = self.begin(Plain())
+        for _ in range(3):
+            user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}')
+        self.assertEqual(user.hears(), [("output", NO_BREAK), ("output", NO_ROLES)])
+        self.assertEqual(self.attachment.wishes, [])
+
     def test_paused_input(self) -> None:
         """Nothing is delivered between pause and resume, and nothing is lost; both may repeat."""
         user = self.begin()
@@ -275,7 +332,8 @@ class AttachmentTransportContract(SynchronousTestCase):
         user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
         self.assertTrue(self.transport.asked.read_only)
         user.resizes(b'{"Width":80,"Height":24}')
-        self.assertEqual(user.hears(), [])
+        user.resizes(BREAK + b'{"Width":80,"Height":24,"Role":"drive"}')
+        self.assertEqual((user.hears(), self.attachment.wishes), ([], []))
         user.types(b"rm")
         user.types(b" -rf /\n")
         self.assertEqual(user.hears(), [("output", READ_ONLY)])
@@ -288,7 +346,8 @@ class AttachmentTransportContract(SynchronousTestCase):
         """Input of one who asked for output alone is dropped without a word; sizes count."""
         user = self.begin(query=b"?stdout=true&tty=true")
         user.types(b"x" * 5000)
-        user.resizes(b'{"Width":80,"Height":24}')
+        user.resizes(BREAK + b'{"Width":80,"Height":24}')
+        self.assertEqual(self.attachment.wishes, [])
         self.assertEqual((self.attachment.received, user.hears()), (b"", []))
         self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
 

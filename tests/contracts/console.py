@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
-from twisted_exec.streaming.interfaces import IConsole, TerminalSize
+from twisted_exec.streaming.interfaces import IBreakable, IConsole, TerminalSize
 
 
 class Line(Protocol):
@@ -122,3 +122,21 @@ class ConsoleContract:
         await line.over()
         await deferLater(reactor, 0)
         self.assertEqual(len(line.lost), 1)
+
+
+class BreakableContract:
+    """Mix in beside :class:`ConsoleContract` for a console with BREAK; that it arrives is to be added."""
+
+    async def test_break(self: Any) -> None:
+        """BREAK may be sent before the line is open, while it is, and after; the line goes on."""
+        console = self.make_console()
+        self.addCleanup(self.clean, console)
+        verifyObject(IBreakable, console)
+        console.send_break(1)
+        line = await console.connect(Factory.forProtocol(Line))
+        console.send_break(1)
+        await deferLater(reactor, 0.01)  # for so long nothing is written
+        line.transport.write(self.provoke)
+        await line.until(self.answer)
+        await self.clean(console)
+        console.send_break(5000)

@@ -234,16 +234,26 @@ def plain_headers(split: int, data: bytes) -> None:
 
 
 def sizes(split: int, data: bytes) -> None:
-    """Sizes are the same on any split, and little of them is kept."""
+    """Sizes and wishes are the same on any split, can be said again, and little of them is kept."""
 
     def read(parts: Iterable[bytes]) -> Outcome:
         decoder, found = remotecommand.SizeDecoder(), []
         for part in parts:
             found += decoder.feed(part)
             assert len(decoder._pending) < decoder._LIMIT_BYTES
+        assert list(map(_said_again, found)) == found
         return found, str(decoder._broken)
 
     same_on_any_split(read, split, data)
+
+
+def _said_again(told: Any) -> Any:
+    if isinstance(told, remotecommand.TerminalSize):
+        again = remotecommand.encode_size(told)
+    else:
+        again = remotecommand.encode_wish(told, None)
+    (read,) = remotecommand.SizeDecoder().feed(again)
+    return read
 
 
 def endings(split: int, document: bytes) -> None:

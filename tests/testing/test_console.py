@@ -8,12 +8,12 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from tests.contracts.console import ConsoleContract, Line
+from tests.contracts.console import BreakableContract, ConsoleContract, Line
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.testing.console import FakeConsole
 
 
-class ContractTests(ConsoleContract, TestCase):
+class ContractTests(BreakableContract, ConsoleContract, TestCase):
     """Tests for :class:`FakeConsole` as a console."""
 
     provoke = b"hello"

@@ -20,7 +20,9 @@ from twisted_exec.wire.remotecommand import (
     REVOKED,
     SHUTTING_DOWN,
     STATUS_LIMIT_BYTES,
+    Break,
     Ending,
+    Role,
     SizeDecoder,
     TerminalSize,
     decode_ending,
@@ -28,6 +30,7 @@ from twisted_exec.wire.remotecommand import (
     encode_ending,
     encode_size,
     encode_status,
+    encode_wish,
 )
 
 FAILURES = (
@@ -278,3 +281,61 @@ class SizeTests(SynchronousTestCase):
         decoder = SizeDecoder()
         for chunk in chunks:
             decoder.feed(chunk)
+
+
+class WishTests(SynchronousTestCase):
+    """Tests for :func:`encode_wish`, and what else :class:`SizeDecoder` reads."""
+
+    def test_no_such_break(self) -> None:
+        """It lasts from a thousandth of a second to five seconds."""
+        for milliseconds in (0, -1, 5001):
+            with self.assertRaises(LocalProtocolError):
+                Break(milliseconds)
+
+    @given(
+        st.one_of(st.builds(Break, st.integers(1, 5000)), st.sampled_from(Role)),
+        st.none() | st.builds(TerminalSize, st.integers(1, 65535), st.integers(1, 65535)),
+    )
+    def test_there_and_back(self, wish: Break | Role, size: TerminalSize | None) -> None:
+        """A wish comes back, without the size beside it, which is no news."""
+        self.assertEqual(SizeDecoder().feed(encode_wish(wish, size)), [wish])
+
+    def test_foreign_end(self) -> None:
+        """For whoever does not know it, it is the size that was sent last."""
+        document = json.loads(encode_wish(Break(300), TerminalSize(80, 24)))
+        self.assertEqual(document, {"Width": 80, "Height": 24, "Break": 300})
+        document = json.loads(encode_wish(Role.DRIVE, None))
+        self.assertEqual(document, {"Width": 0, "Height": 0, "Role": "drive"})
+
+    def test_in_order(self) -> None:
+        """Sizes and wishes come in the order in which they were sent."""
+        size = TerminalSize(80, 24)
+        data = encode_size(size) + encode_wish(Break(), size) + encode_wish(Role.WATCH, size)
+        self.assertEqual(SizeDecoder().feed(data), [size, Break(250), Role.WATCH])
+
+    def test_none(self) -> None:
+        """What is no BREAK and no role is passed over; the size beside it counts, and resizing goes on."""
+        for more in (
+            b'"Break":0',
+            b'"Break":5001',
+            b'"Break":true',
+            b'"Break":250.0',
+            b'"Break":"250"',
+            b'"Break":null',
+            b'"Break":[250]',
+            b'"Break":1e2',
+            b'"Role":"Drive"',
+            b'"Role":""',
+            b'"Role":[]',
+            b'"Role":null',
+            b'"Role":{"drive":1}',
+        ):
+            decoder, size = SizeDecoder(), TerminalSize(80, 24)
+            self.assertEqual(decoder.feed(b'{"Width":80,"Height":24,%s}' % more), [size], more)
+            self.assertEqual(decoder.feed(encode_wish(Break(1), size)), [Break(1)])
+
+    def test_beside_no_size(self) -> None:
+        """A wish beside what is no size is none: the object is bad."""
+        decoder = SizeDecoder()
+        self.assertEqual(decoder.feed(b'{"Width":-1,"Height":24,"Break":250}'), [])
+        self.assertEqual(decoder.feed(encode_wish(Break(), None)), [])

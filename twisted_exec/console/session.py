@@ -11,7 +11,7 @@ into one journal; each viewer reads from there at its own pace:
   how many it missed.  It delays nobody else, and costs no memory of its own.
 
 Input goes the other way: whatever any viewer types goes to the line.  When the line takes no more,
-all viewers' input is paused; so it is before the line is open.
+all viewers' input is paused; so it is before the line is open, and while it sends BREAK.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from automat import TypeMachineBuilder
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessTerminated
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
@@ -32,7 +32,9 @@ from twisted_exec.api.status import APIError
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     LINE_LOST,
+    Break,
     Ending,
+    IBreakable,
     IConsole,
     TerminalSize,
 )
@@ -90,10 +92,10 @@ class _Line(TwistedProtocol):
         self._core._line_lost(ending_of(reason))
 
     def pauseProducing(self) -> None:
-        self._core._input_flows(False)
+        self._core._line_takes(False)
 
     def resumeProducing(self) -> None:
-        self._core._input_flows(True)
+        self._core._line_takes(True)
 
     def stopProducing(self) -> None:
         """The line is going; ``connectionLost`` follows."""
@@ -152,7 +154,8 @@ class Session:
         self._line: _Line | None = None
         self._viewers: list[Viewer] = []
         self._line_paused = False
-        self._input_flowing = False
+        self._taking = False
+        self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
         self._opening: Deferred[Any] | None = None
         self._opened: Deferred[None] = Deferred()
@@ -198,6 +201,27 @@ class Session:
         self.size = size
         self._console.window_changed(size)
 
+    def send_break(self, wanted: Break) -> bool:
+        """
+        Send BREAK; nobody's input goes on until it is over.
+
+        One that is asked for while another lasts is the same.
+
+        :return: whether this console can; what it cannot is nobody else's business.
+        """
+        if not IBreakable.providedBy(self._console):
+            return False
+        if self._line is not None and self._breaking is None:
+            seconds = wanted.milliseconds / 1000
+            self._breaking = self.clock.callLater(seconds, self._break_over)
+            self._let_input()
+            self._console.send_break(wanted.milliseconds)
+        return True
+
+    def _break_over(self) -> None:
+        self._breaking = None
+        self._let_input()
+
     # What viewers tell.
 
     def _joined(self, viewer: Viewer) -> None:
@@ -236,10 +260,17 @@ class Session:
         self._line = None
         self._lifecycle.over(ending)
 
-    def _input_flows(self, flowing: bool) -> None:
-        self._input_flowing = flowing
+    def _line_takes(self, taking: bool) -> None:
+        self._taking = taking
+        self._let_input()
+
+    @property
+    def _input_flowing(self) -> bool:
+        return self._taking and self._breaking is None
+
+    def _let_input(self) -> None:
         for viewer in list(self._viewers):
-            if flowing:
+            if self._input_flowing:
                 viewer.resume_input()
             else:
                 viewer.pause_input()
@@ -293,11 +324,14 @@ class Session:
     def _go_live(self, line: _Line) -> None:
         self._line = line
         line.transport.registerProducer(line, True)
-        self._input_flows(True)
+        self._line_takes(True)
 
     def _finish(self, ending: Ending) -> None:
         self.ending = ending
         line, self._line = self._line, None
+        if self._breaking is not None:
+            self._breaking.cancel()
+            self._breaking = None
         for viewer in list(self._viewers):
             viewer.finish(ending)
         if line is not None:

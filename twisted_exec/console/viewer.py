@@ -11,11 +11,14 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    Break,
     Ending,
-    IAttachment,
     IAttachmentTransport,
+    IOperable,
+    Role,
     TerminalSize,
 )
+from twisted_exec.streaming.remotecommand import NO_BREAK, NO_ROLES
 
 if TYPE_CHECKING:
     from .session import Session
@@ -29,7 +32,7 @@ def gap_mark(skipped_bytes: int) -> bytes:
     return b"\r\n[twisted-exec: %d bytes skipped]\r\n" % skipped_bytes
 
 
-@implementer(IAttachment, IPushProducer)
+@implementer(IOperable, IPushProducer)
 class Viewer:
     """
     An attachment of a session; :meth:`Session.viewer` makes it.
@@ -48,6 +51,7 @@ class Viewer:
         self._stall: IDelayedCall | None = None
         self._quiet: IDelayedCall | None = None
         self._input_ended_at = 0.0
+        self._notices: list[bytes] = []
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -69,6 +73,12 @@ class Viewer:
 
     def window_changed(self, size: TerminalSize) -> None:
         self._session.window_changed(size)
+
+    def wished(self, wish: Break | Role) -> None:
+        if isinstance(wish, Role):
+            self.tell(NO_ROLES)
+        elif not self._session.send_break(wish):
+            self.tell(NO_BREAK)
 
     def input_ended(self) -> None:
         """End this attachment once the output has been quiet for a while; never the line."""
@@ -109,6 +119,12 @@ class Viewer:
         self.skipped += offset - self.offset
         self.offset = offset
 
+    def tell(self, notice: bytes) -> None:
+        """Have the user read something of ours: behind the output so far, as soon as there is room."""
+        if notice not in self._notices:  # who reads nothing needs no more than one
+            self._notices.append(notice)
+        self.pump()
+
     def pump(self) -> None:
         """Write what is there, until the transport has enough."""
         if self._pumping:
@@ -124,6 +140,9 @@ class Viewer:
     def _write_some(self) -> bool:
         """:return: whether anything was left to write."""
         assert self._transport is not None
+        if self._notices:
+            self._transport.write(self._notices.pop(0))
+            return True
         if self.skipped:
             mark, self.skipped = gap_mark(self.skipped), 0
             self._transport.write(mark)
@@ -149,7 +168,8 @@ class Viewer:
         self.pump()
 
     def _end_if_drained(self) -> None:
-        drained = self.offset == self._session.journal.end and not self.skipped
+        more = self.skipped or self._notices
+        drained = self.offset == self._session.journal.end and not more
         if self._ending is not None and drained:
             self._end()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from twisted.internet.error import ConnectionDone
@@ -29,8 +29,11 @@ from twisted_exec.console.log_stream import LogStream
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant, Reservation
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.interfaces import (
+    Break,
     IAttachment,
     IAttachmentTransport,
+    IOperable,
+    Role,
     Subject,
     TerminalSize,
 )
@@ -162,7 +165,7 @@ class StreamRoutes(Dispatcher):
         except APIError:
             reservation.release()
             raise
-        self._serve(request, reservation, _Watched(attachment, reservation.ended), live)
+        self._serve(request, reservation, _watched(attachment, reservation.ended), live)
 
     def _serve(
         self,
@@ -262,3 +265,18 @@ class _Watched:
     def detached(self, reason: str) -> None:
         self._ended()
         self._inner.detached(reason)
+
+
+@implementer(IOperable)
+class _WatchedOperable(_Watched):
+    """The same of one whose user can ask for more."""
+
+    _inner: Any
+
+    def wished(self, wish: Break | Role) -> None:
+        self._inner.wished(wish)
+
+
+def _watched(attachment: IAttachment, ended: Callable[[], None]) -> _Watched:
+    made = _WatchedOperable if IOperable.providedBy(attachment) else _Watched
+    return made(attachment, ended)

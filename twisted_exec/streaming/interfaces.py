@@ -22,7 +22,9 @@ from twisted_exec.wire.remotecommand import (
     POWERED_OFF,
     REVOKED,
     SHUTTING_DOWN,
+    Break,
     Ending,
+    Role,
     TerminalSize,
 )
 
@@ -35,12 +37,16 @@ __all__ = [
     "POWERED_OFF",
     "REVOKED",
     "SHUTTING_DOWN",
+    "Break",
     "Ending",
     "IAttachment",
     "IAttachmentTransport",
+    "IBreakable",
     "IConsole",
+    "IOperable",
     "IStreamLocator",
     "Location",
+    "Role",
     "Subject",
     "TerminalSize",
 ]
@@ -136,6 +142,22 @@ class IAttachment(Interface):
         """
 
 
+class IOperable(IAttachment):
+    """
+    An attachment whose user can ask for more than what is typed.
+
+    One that does not provide this is no less a console: the stream tells the user
+    that there is no such thing.
+    """
+
+    def wished(wish: Break | Role) -> None:
+        """
+        The user asks for a BREAK, or for another role; in order with what is typed.
+
+        Not called for one who only looks on (``asked.takes_input`` is false).
+        """
+
+
 class IAttachmentTransport(Interface):
     """
     The stream, as an attachment sees it.
@@ -195,3 +217,21 @@ class IConsole(IStreamClientEndpoint):
 
     def window_changed(size: TerminalSize) -> None:
         """Give the open line a new size.  Lines without a size ignore it."""
+
+
+class IBreakable(Interface):
+    """
+    A console that can send BREAK; provided by an :class:`IConsole` besides that.
+
+    SysRq over a serial line is BREAK, and then the key as an ordinary character.
+    """
+
+    def send_break(milliseconds: int) -> None:
+        """
+        Send BREAK on the line; nothing while it is not open.
+
+        Whoever calls it writes nothing into the line until so much time has gone by,
+        and does not call it again.  A line that has a BREAK of its own length sends that.
+
+        :param milliseconds: 1 to 5000.
+        """

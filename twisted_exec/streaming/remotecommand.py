@@ -25,9 +25,13 @@ from twisted_exec.streaming.carrier import ServerCarrier
 from twisted_exec.streaming.carriers import DEFAULT_LIMITS, Limits, accept
 from twisted_exec.streaming.interfaces import (
     INTERNAL,
+    Break,
     Ending,
     IAttachment,
     IAttachmentTransport,
+    IOperable,
+    Role,
+    TerminalSize,
 )
 from twisted_exec.streaming.negotiation import choose_protocol
 from twisted_exec.streaming.sessions import Session
@@ -38,6 +42,15 @@ from twisted_exec.wire.remotecommand import SizeDecoder, encode_ending
 
 READ_ONLY = b"\r\n[twisted-exec: you are looking on; what you type is not sent]\r\n"
 """What a user reads who asked to look on, and types."""
+
+NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"
+"""What a user reads whose BREAK cannot be sent."""
+
+NO_ROLES = b"\r\n[twisted-exec: this console has no roles: whoever is here may type]\r\n"
+"""What a user reads who asks for one where there are none."""
+
+_WISH_COST = 64
+"""What one of them counts in the queue of input."""
 
 
 def serve(
@@ -106,11 +119,11 @@ class ConsoleServer:
         self._record = record
         self._sizes = SizeDecoder()
         self._producer: Any = None
-        self._input: deque[bytes | None] = deque()  # None: the input's end
+        self._input: deque[bytes | Break | Role | None] = deque()  # None: the input's end
         self._queued = 0
         self._input_paused = False
         self._input_over = False
-        self._refused = False  # a user who looks on was told so
+        self._refused: set[bytes] = set()  # what the user was told that it cannot have
         self._ending = False  # the status is sent, or never will be
         self._detached = False
         self._why = ""
@@ -182,8 +195,8 @@ class ConsoleServer:
             else:
                 self._refuse()
         elif channel is Channel.RESIZE and not self.asked.read_only:
-            for size in self._sizes.feed(data):
-                self._attachment.window_changed(size)
+            for told in self._sizes.feed(data):
+                self._told(told)
 
     def ended(self, channel: Channel) -> None:
         if channel is Channel.STDIN and not self._input_over and not self._ending:
@@ -218,13 +231,24 @@ class ConsoleServer:
 
         Whoever did not ask for input and sends some gets no word, as in Kubernetes.
         """
-        if self.asked.read_only and not self._refused:
-            self._refused = True
-            self.write(READ_ONLY)
+        if self.asked.read_only:
+            self._tell_once(READ_ONLY)
 
-    def _take(self, data: bytes | None) -> None:
+    def _tell_once(self, notice: bytes) -> None:
+        if notice not in self._refused:
+            self._refused.add(notice)
+            self.write(notice)
+
+    def _told(self, told: TerminalSize | Break | Role) -> None:
+        """A size goes at once; what is asked for waits for its turn behind what was typed."""
+        if isinstance(told, TerminalSize):
+            self._attachment.window_changed(told)
+        elif self.asked.takes_input and not self._input_over:
+            self._take(told)
+
+    def _take(self, data: bytes | Break | Role | None) -> None:
         self._input.append(data)
-        self._queued += len(data or b"")
+        self._queued += len(data) if isinstance(data, bytes) else _WISH_COST
         self._deliver()
         if self._queued >= self._limits.input_bytes:
             # Pings stay unread as well from here on; there is no other way to
@@ -235,12 +259,16 @@ class ConsoleServer:
         was_full = self._queued >= self._limits.input_bytes
         while self._input and not self._input_paused and not self._ending:
             data = self._input.popleft()
+            self._queued -= len(data) if isinstance(data, bytes) else _WISH_COST
             if data is None:
                 self._attachment.input_ended()
-            else:
-                self._queued -= len(data)
+            elif isinstance(data, bytes):
                 self.bytes_to_machine += len(data)
                 self._attachment.data_received(data)
+            elif IOperable.providedBy(self._attachment):
+                self._attachment.wished(data)
+            else:
+                self._tell_once(NO_BREAK if isinstance(data, Break) else NO_ROLES)
         if was_full and self._queued < self._limits.input_bytes:
             self._carrier.transport.resumeProducing()
 

@@ -29,7 +29,7 @@ from twisted.internet.interfaces import (
 from twisted_exec.api.status import BadGateway
 from twisted_exec.streaming.carrier import ClientCarrier
 from twisted_exec.streaming.carriers import over
-from twisted_exec.streaming.interfaces import INTERNAL, Ending, TerminalSize
+from twisted_exec.streaming.interfaces import INTERNAL, Break, Ending, Role, TerminalSize
 from twisted_exec.streaming.negotiation import (
     OVER_SPDY,
     Attempt,
@@ -44,7 +44,12 @@ from twisted_exec.streaming.upgrade_client import (
 )
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.remotecommand import STATUS_LIMIT_BYTES, decode_ending, encode_size
+from twisted_exec.wire.remotecommand import (
+    STATUS_LIMIT_BYTES,
+    decode_ending,
+    encode_size,
+    encode_wish,
+)
 from twisted_exec.wire.upgrade import values
 
 ATTEMPTS = (V5, V4, OVER_SPDY)
@@ -158,6 +163,7 @@ class ConsoleClient:
         self.session = session
         self.opening: Deferred[ConsoleClient] = Deferred(lambda _: self.abort())
         self._user, self._clock = user, clock
+        self._size: TerminalSize | None = None
         self._producer: Any = None
         self._output: deque[bytes] = deque()
         self._paused = False
@@ -217,7 +223,17 @@ class ConsoleClient:
 
     def resize(self, size: TerminalSize) -> None:
         """The user's terminal has a new size."""
+        self._size = size
         self.carrier.send(Channel.RESIZE, encode_size(size))
+
+    def wish(self, wish: Break | Role) -> None:
+        """
+        Ask for a BREAK, or for another role, behind the input so far.
+
+        A machine's end that has no such thing says so in its output if it is one of
+        ours, else it says nothing.
+        """
+        self.carrier.send(Channel.RESIZE, encode_wish(wish, self._size))
 
     def pause_output(self) -> None:
         """Deliver no more for now; the machine's end is held back."""

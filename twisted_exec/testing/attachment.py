@@ -9,14 +9,16 @@ from typing import Any
 from zope.interface import implementer
 
 from twisted_exec.streaming.interfaces import (
+    Break,
     Ending,
-    IAttachment,
     IAttachmentTransport,
+    IOperable,
+    Role,
     TerminalSize,
 )
 
 
-@implementer(IAttachment)
+@implementer(IOperable)
 class RecordingAttachment:
     """
     An attachment that does nothing by itself.
@@ -24,6 +26,7 @@ class RecordingAttachment:
     :ivar transport: what it is attached to.
     :ivar received: all input, in one.
     :ivar sizes: the terminal sizes, in order.
+    :ivar wishes: what else the user asked for, in order.
     :ivar input_ends: how often the input ended.
     :ivar detached_with: the reasons; one at most, if the stream keeps its promise.
     :ivar greeting: written as soon as it is attached.
@@ -36,6 +39,7 @@ class RecordingAttachment:
         self.attachments = 0
         self.received = b""
         self.sizes: list[TerminalSize] = []
+        self.wishes: list[Break | Role] = []
         self.input_ends = 0
         self.detached_with: list[str] = []
 
@@ -52,6 +56,9 @@ class RecordingAttachment:
     def window_changed(self, size: TerminalSize) -> None:
         self.sizes.append(size)
 
+    def wished(self, wish: Break | Role) -> None:
+        self.wishes.append(wish)
+
     def input_ended(self) -> None:
         self.input_ends += 1
 
@@ -59,7 +66,6 @@ class RecordingAttachment:
         self.detached_with.append(reason)
 
 
-@implementer(IAttachment)
 class EchoAttachment(RecordingAttachment):
     """Sends back what it gets, and ends well when the input ends."""
 

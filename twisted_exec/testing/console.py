@@ -12,7 +12,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.streaming.interfaces import IConsole, TerminalSize
+from twisted_exec.streaming.interfaces import IBreakable, IConsole, TerminalSize
 
 
 class _Line(StringTransport):
@@ -39,7 +39,7 @@ class _Line(StringTransport):
         self.loseConnection()
 
 
-@implementer(IConsole)
+@implementer(IConsole, IBreakable)
 class FakeConsole:
     """
     A line whose other end is the test.
@@ -49,6 +49,7 @@ class FakeConsole:
     :ivar opened: how often it was connected to.
     :ivar refusal: an exception to fail the next :meth:`connect` with.
     :ivar sizes: what the line was told, open or not.
+    :ivar breaks: how long each BREAK was that the open line sent, in milliseconds.
     """
 
     def __init__(self, paced: bool = True, echo: bool = False) -> None:
@@ -56,6 +57,7 @@ class FakeConsole:
         self.opened = 0
         self.refusal: Exception | None = None
         self.sizes: list[TerminalSize] = []
+        self.breaks: list[int] = []
         self._line: _Line | None = None
         self._protocol: IProtocol | None = None
         self._unread = b""
@@ -85,6 +87,11 @@ class FakeConsole:
     def window_changed(self, size: TerminalSize) -> None:
         """Remember the size."""
         self.sizes.append(size)
+
+    def send_break(self, milliseconds: int) -> None:
+        """Remember it."""
+        if self.is_open:
+            self.breaks.append(milliseconds)
 
     def typed(self) -> bytes:
         """What was typed into the line since the last time."""

@@ -1,5 +1,5 @@
 """
-What the two ends of a console say besides bytes: sizes and endings.
+What the two ends of a console say besides bytes: sizes, signals, roles and endings.
 
 A session ends with one ``Status`` document on the error channel.  Kubernetes
 knows three forms of it (success, a process's exit code, any other failure); we
@@ -8,6 +8,11 @@ client can tell *why* and foreign ones still show the message.  Before version 4
 there is no document, only the message of a failure, and nothing for success.  Sources:
 ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
 ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
+
+BREAK and the roles of viewers are ours.  They travel in the stream of sizes, as one more
+member of an object that repeats the size known last: an end of another make reads a size
+that it has already, and nothing else; so does a hop that decodes sizes and writes them
+again, where what is more is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
@@ -51,6 +57,33 @@ class TerminalSize:
     def __post_init__(self) -> None:
         if not (1 <= self.columns <= 0xFFFF and 1 <= self.rows <= 0xFFFF):
             raise LocalProtocolError(f"no terminal has {self.columns} by {self.rows} cells")
+
+
+MAX_BREAK_MILLISECONDS = 5000
+
+
+@dataclass(frozen=True)
+class Break:
+    """
+    The user asks for a BREAK on the line: a spacing condition longer than any character.
+
+    :param milliseconds: how long, 1 to 5000.  A quarter of a second is what most use.
+    """
+
+    milliseconds: int = 250
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.milliseconds <= MAX_BREAK_MILLISECONDS:
+            raise LocalProtocolError(f"no BREAK lasts {self.milliseconds} ms")
+
+
+class Role(Enum):
+    """What one of several users of a console is to it; what a user may ask to become."""
+
+    DRIVE = "drive"
+    """What this one types goes to the machine."""
+    WATCH = "watch"
+    """It looks on."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +243,22 @@ def encode_size(size: TerminalSize) -> bytes:
     return b'{"Width":%d,"Height":%d}\n' % (size.columns, size.rows)
 
 
+def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
+    """
+    What a user asks for, in the stream of sizes.
+
+    :param size: the one that was sent last, to be repeated; ``None`` if there was none,
+        which is told as zeros, as clients do that have no terminal.
+    """
+    columns, rows = (0, 0) if size is None else (size.columns, size.rows)
+    if isinstance(wish, Break):
+        return b'{"Width":%d,"Height":%d,"Break":%d}\n' % (columns, rows, wish.milliseconds)
+    return b'{"Width":%d,"Height":%d,"Role":"%s"}\n' % (columns, rows, wish.value.encode())
+
+
 class SizeDecoder:
     """
-    Reads resize events from a stream of JSON objects.
+    Reads the stream of sizes, a sequence of JSON objects, and what else is in it.
 
     Several objects may share a message and one may span several, so this keeps
     what is incomplete.  The first bad object ends resizing for the session and
@@ -225,28 +271,30 @@ class SizeDecoder:
         self._pending = b""
         self._broken = False
 
-    def feed(self, data: bytes) -> list[TerminalSize]:
+    def feed(self, data: bytes) -> list[TerminalSize | Break | Role]:
         """
         Take bytes of the resize channel.
 
-        :return: the sizes that became complete, oldest first.  Sizes with a
-            zero (clients that have no terminal yet) are left out.
+        :return: what became complete, oldest first.  Sizes with a zero (clients that
+            have no terminal yet) are left out, and so is the size beside a wish.  What
+            is no BREAK and no role that anybody knows is passed over, as any member
+            that is unknown.
         """
-        sizes: list[TerminalSize] = []
+        told: list[TerminalSize | Break | Role] = []
         if self._broken:
-            return sizes
+            return told
         self._pending += data
         start = self._behind_space(0)
         while not self._broken and (end := self._end_of_object(start)) is not None:
-            size = self._read(json.loads(self._pending[start:end]))
-            if size is not None:
-                sizes.append(size)
+            one = self._read(json.loads(self._pending[start:end]))
+            if one is not None:
+                told.append(one)
             start = self._behind_space(end)
         # Trimmed once per call: a message full of objects must not cost its square.
         self._pending = self._pending[start:]
         if len(self._pending) >= self._LIMIT_BYTES:
             self._give_up()
-        return sizes
+        return told
 
     def _behind_space(self, start: int) -> int:
         found = _NO_SPACE.search(self._pending, start)
@@ -266,7 +314,7 @@ class SizeDecoder:
                 end = self._pending.find(b"}", end, limit) + 1  # a nested one may end later
         return None
 
-    def _read(self, document: dict[str, Any]) -> TerminalSize | None:
+    def _read(self, document: dict[str, Any]) -> TerminalSize | Break | Role | None:
         # Go matches keys without regard to case; the last one wins.
         keys = {key.lower(): value for key, value in document.items()}
         width, height = keys.get("width", 0), keys.get("height", 0)
@@ -274,7 +322,20 @@ class SizeDecoder:
             if type(cells) is not int or not 0 <= cells <= 0xFFFF:
                 self._give_up()
                 return None
+        wish = _wish(keys)
+        if wish is not None:
+            return wish
         return TerminalSize(width, height) if width and height else None
 
     def _give_up(self) -> None:
         self._broken, self._pending = True, b""
+
+
+def _wish(keys: dict[str, Any]) -> Break | Role | None:
+    milliseconds, role = keys.get("break"), keys.get("role")
+    if type(milliseconds) is int and 1 <= milliseconds <= MAX_BREAK_MILLISECONDS:
+        return Break(milliseconds)
+    return _ROLES.get(role) if isinstance(role, str) else None
+
+
+_ROLES = {role.value: role for role in Role}
