@@ -11,11 +11,13 @@ from typing import Any
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.connect import forwarded_headers, no_address, usable_addresses
 from twisted_exec.auth.interfaces import User
+from twisted_exec.streaming.sessions import session_id
+from twisted_exec.streaming.upgrade_client import UpgradeRefused
 
 MACHINES, POOLS = kinds.MACHINES.resource, kinds.MACHINEPOOLS.resource
 BINDINGS = kinds.ROLEBINDINGS.resource
@@ -287,6 +289,46 @@ class ConsoleTests(ChainTestCase):
         await end.lost
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
+
+    async def test_session_brought_along(self) -> None:
+        """Who acts as someone brings the session's id with them, and ends it by that."""
+        named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
+        headers = [*named, (b"Audit-Id", b"from-afar")]
+        end = await self.open(headers=headers)
+        self.assertEqual(self.audit[0]["session"], "from-afar")
+        self.assertEqual(self.pool.requests[0][2]["audit-id"], ["from-afar"])
+        query = "?session=from-afar&reason=MachineDeleted&message=gone"
+        ending = {"method": b"DELETE", "query": query, "headers": ()}
+        told = await self.refused(404, user="jane", **ending)
+        self.assertIn("from-afar", told)
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.dial(**ending)
+        self.assertEqual(caught.exception.code, 200)
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("MachineDeleted", None)])
+        self.assertIn("session=from-afar&reason=MachineDeleted", self.pool.requests[-1][1])
+
+    async def test_session_id_taken(self) -> None:
+        """Two sessions have two ids, whatever those say who bring them."""
+        named = [*WEBSOCKET, (b"Impersonate-User", b"x"), (b"Impersonate-Group", b"system:masters")]
+        for _ in range(2):
+            await self.open(headers=[*named, (b"Audit-Id", b"same")])
+        ids = [each["session"] for each in self.audit]
+        self.assertEqual((ids[0], len(set(ids))), ("same", 2))
+
+    async def test_own_session(self) -> None:
+        """Who opened a session for themselves may end it, by the id that they were told."""
+        upgraded = await self.dial()
+        end = UserEnd()
+        upgraded.hand_over(end)
+        session = session_id(upgraded.headers)
+        self.assertEqual(session, self.audit[0]["session"])
+        query = f"?session={session}&reason=MachineDeleted"
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.dial(method=b"DELETE", query=query, headers=())
+        self.assertEqual(caught.exception.code, 200)
+        await end.lost
 
     async def test_impersonation_refused(self) -> None:
         """Who may not act as someone opens nothing, and is on record as themselves."""

@@ -579,6 +579,20 @@ class EndTests(ProxyTestCase):
         self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
 
 
+class EndElsewhereTests(ProxyTestCase):
+    """How a session is ended whose next hop keeps it under another id."""
+
+    def test_asked_by_its_name_there(self) -> None:
+        """The next hop is asked by the id that it told."""
+        self.ask()
+        self.backend.protocol.dataReceived(SWITCHED + b"Audit-Id: theirs\r\n\r\n")
+        control = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", control)
+        self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+        self.assertIn(b"&session=theirs&", control.transport.value().split(b"\r\n")[0])
+        self.clock.advance(60)
+
+
 class EndByRequestTests(ProxyTestCase):
     """How the hop before this one ends a session."""
 

@@ -122,13 +122,14 @@ def assemble(
     health.add("storage", storage.probe)
     probes = Probes(gate, health)
     Documents(registry, gate, metrics, probes).add_to(routes)
-    places = (gate, fence, storage, IRONCORE, backend, reactor, revocation.opened)
+    places = (gate, fence, storage, IRONCORE, backend, reactor, revocation.opened, sessions.has)
     locator = MachineLocator(*places)
     proxy = partial(
         Proxy,
         hop="apiserver",
         sessions=sessions,
         clock=reactor,
+        caller_of=gate.caller_of,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )

@@ -39,6 +39,7 @@ from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.routes import split_path
+from twisted_exec.streaming.sessions import forwarded_session_id
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
@@ -77,6 +78,7 @@ class MachineLocator:
     Finds the poollet behind ``.../machines/NAME/exec``.
 
     :param opened: called for each stream that may be opened.
+    :param is_live: whether a session has this id.
     :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
         method (k8s#78741).
     :cvar needs_power: of a machine that is off there is nothing to be reached.
@@ -95,10 +97,11 @@ class MachineLocator:
         backend: Backend,
         reactor: object,
         opened: Opened,
+        is_live: Callable[[str], bool] = lambda session: False,
     ) -> None:
         self._gate, self._fence, self._storage = gate, fence, storage
         self._dialect, self._backend = dialect, backend
-        self._reactor, self._opened = reactor, opened
+        self._reactor, self._opened, self._is_live = reactor, opened, is_live
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`."""
@@ -117,7 +120,12 @@ class MachineLocator:
         request.subject = replace(request.subject, user=sender.name)
         user = request.requester = await self._gate.acting(request, sender)
         if user is not sender:  # on record are both
-            request.subject = replace(request.subject, user=user.name, caller=sender.name)
+            request.subject = replace(
+                request.subject,
+                session=self._session_id(request),
+                user=user.name,
+                caller=sender.name,
+            )
         allowed = await self._gate.authorize_target(user, self.verb, target)
         self._fence.check_connect(user, target.name)
         headers = forwarded_headers(user)
@@ -129,6 +137,18 @@ class MachineLocator:
         self._opened(request, request.subject.session, allowed)
         path = location.path + (b"?" + query if query else b"")
         return replace(location, path=path, headers=headers)
+
+    def _session_id(self, request: APIRequest) -> str:
+        """
+        Who acts for others may bring the id that the session has with them.
+
+        But not one that is live here: our own machine may be behind them, and what is
+        known of a session is known by its id.
+        """
+        told = forwarded_session_id(request)
+        if told is None or self._is_live(told):
+            return request.subject.session
+        return told
 
     def _query(self, request: APIRequest, target: Target) -> bytes:
         """

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote_to_bytes
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import NAMESPACES
@@ -93,6 +94,18 @@ class Gate:
             raise Unauthorized()
         refuse_other_sites(request, self._allowed_origins)
         return user
+
+    def caller_of(self, request: Request) -> Deferred[str]:
+        """
+        Who may end the sessions that they opened, for themselves or for others.
+
+        :return: fires with the name, or fails as :meth:`sender`.
+        """
+
+        async def name() -> str:
+            return (await self.sender(request)).name
+
+        return Deferred.fromCoroutine(name())
 
     async def acting(self, request: Request, sender: User) -> User:
         """

@@ -198,7 +198,7 @@ def _aggregated_version(request: Request) -> str:
 
 
 def console_routes(proxy: Proxy) -> Routes:
-    """``machines/exec``, as GET and POST."""
+    """``machines/exec``, as GET and POST; and DELETE, by which who opened a session ends it."""
 
     async def handle(request: Request, values: Mapping[str, str]) -> None:
         await proxy.handle(request)
@@ -206,5 +206,5 @@ def console_routes(proxy: Proxy) -> Routes:
     routes = Routes()
     base = f"{root_of(MACHINES)}/namespaces/{{namespace}}/{MACHINES.resource.plural}/{{name}}"
     for subresource in MACHINES.connects:
-        routes.add(["GET", "POST"], f"{base}/{subresource}", handle)
+        routes.add(["GET", "POST", "DELETE"], f"{base}/{subresource}", handle)
     return routes

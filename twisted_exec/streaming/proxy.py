@@ -35,7 +35,13 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
 from twisted_exec.streaming.negotiation import Attempt, is_answer, of_the_protocol
-from twisted_exec.streaming.sessions import Session, Sessions, ending_query, parse_ending
+from twisted_exec.streaming.sessions import (
+    Session,
+    Sessions,
+    ending_query,
+    parse_ending,
+    session_id,
+)
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.streaming.translate import Translation, translate
@@ -79,8 +85,9 @@ class Proxy:
 
     :param hop: the name of this hop, for the log.
     :param caller_of: authenticates the caller of a ``DELETE`` that ends a
-        session; fires with the name that its session's ``subject.caller``
-        has.  ``None``: sessions are not ended from before this hop.
+        session; fires with the name of the one who opened it: its session's
+        ``subject.caller``, or ``subject.user`` where nobody spoke for the user.
+        ``None``: sessions are not ended from before this hop.
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the 101.
     :param end_seconds: how long a session that was asked to end may take
@@ -132,7 +139,7 @@ class Proxy:
         caller = await caller_of(request)
         wanted, ending = parse_ending(request.args)
         found = self.sessions.end(
-            lambda one: one.session == wanted and one.caller == caller, ending
+            lambda one: one.session == wanted and (one.caller or one.user) == caller, ending
         )
         if not found:
             raise NotFound("sessions", wanted, group="")
@@ -167,6 +174,7 @@ class _Passage:
         self._proxy, self._request = proxy, request
         self._late: IDelayedCall | None = None
         self._asking: Deferred[None] | None = None
+        self._known_as = ""
 
     async def run(self) -> None:
         sessions = self._proxy.sessions
@@ -291,6 +299,8 @@ class _Passage:
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:
         proxy = self._proxy
+        # An API server of its own may keep the session under an id of its own.
+        self._known_as = session_id(upgraded.headers) or self._session_id
         self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
@@ -335,7 +345,7 @@ class _Passage:
         """:raises Exception: the next hop will not."""
         _, connection = await self._connect()
         location = self._location
-        path = _joined(location.path, ending_query(location.subject.session, ending))
+        path = _joined(location.path, ending_query(self._known_as, ending))
         head = UpgradeRequest(b"DELETE", path, location.host, location.headers)
         try:
             await ask(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from urllib.parse import urlencode
 
@@ -184,6 +184,10 @@ class Sessions:
             for one in waiting:
                 one.callback(None)
 
+    def has(self, session: str) -> bool:
+        """A session of this id is live here."""
+        return any(one.subject.session == session for one in self._live)
+
     def subjects(self) -> list[Subject]:
         """Who reaches what, now."""
         return [session.subject for session in self._live]
@@ -249,7 +253,16 @@ def forwarded_session_id(request: IRequest) -> str | None:
 
     To be believed only of a caller that may forward identities.
     """
-    value = request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1]
+    return _session_id(request.requestHeaders.getRawHeaders(b"audit-id", [b""])[-1])
+
+
+def session_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The id under which the next hop keeps a session, by the headers of its answer."""
+    told = [value for name, value in headers if name.lower() == b"audit-id"]
+    return _session_id(told[-1]) if told else None
+
+
+def _session_id(value: bytes) -> str | None:
     told = value.decode("ascii", "replace")
     return told if _SESSION_ID.match(told) else None
 
