@@ -2,6 +2,7 @@
 The kinds that the API server serves: one definition each.
 """
 
+from twisted_exec.api.kinds import ipam, networking, storage
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -46,6 +47,9 @@ ALL: tuple[Kind, ...] = (
     ROLEBINDINGS,
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
+    *storage.kinds("ironcore.dev"),
+    *networking.kinds("ironcore.dev"),
+    *ipam.kinds("ironcore.dev"),
 )
 """Every kind that is always there, in the order in which discovery shows their groups."""
 

@@ -10,7 +10,7 @@ from twisted_exec.api import fields, quantity
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import CONDITIONS
+from twisted_exec.api.kinds.shapes import CONDITIONS, TAINTS
 from twisted_exec.api.schema import array, integer, mapping, reference, string, struct
 from twisted_exec.api.schema import quantity as quantity_schema
 
@@ -27,7 +27,6 @@ def _pool_changed(new: Object, old: Object) -> list[Cause]:
     return []
 
 
-_TAINT_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
 """The types of a pool's addresses, in the order in which they are preferred."""
 
@@ -39,19 +38,7 @@ MACHINEPOOLS = Kind(
         "spec": struct(
             {
                 "providerID": string("Identifies the pool to its provider."),
-                "taints": array(
-                    struct(
-                        {
-                            "key": string("Key of the taint."),
-                            "value": string("Value of the taint."),
-                            "effect": string(
-                                "What it does to machines without a toleration.",
-                                enum=_TAINT_EFFECTS,
-                            ),
-                        }
-                    ),
-                    "What keeps machines away that do not tolerate it.",
-                ),
+                "taints": TAINTS,
             },
             description="What the pool shall be.",
         ),

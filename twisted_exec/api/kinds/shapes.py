@@ -50,6 +50,20 @@ TOLERATIONS = array(
     "Taints of pools that do not keep it away.",
 )
 
+TAINTS = array(
+    struct(
+        {
+            "key": string("Key of the taint."),
+            "value": string("Value of the taint."),
+            "effect": string(
+                "What it does to those without a toleration.",
+                enum=["NoSchedule", "PreferNoSchedule", "NoExecute"],
+            ),
+        }
+    ),
+    "What keeps those away that do not tolerate it.",
+)
+
 OWNER_REFERENCE = struct(
     {
         "apiVersion": string("API version of the owner."),
@@ -88,7 +102,39 @@ METADATA = struct(
     description="Standard object metadata.",
 )
 
+TEMPLATE_METADATA = anything("Its labels and annotations.")
+
 
 def strings(description: str) -> Schema:
     """A list of strings."""
     return array(string(), description)
+
+
+LABEL_SELECTOR = struct(
+    {
+        "matchLabels": mapping(string(), "Labels that it must have."),
+        "matchExpressions": array(
+            struct(
+                {
+                    "key": string("The label's key."),
+                    "operator": string("In, NotIn, Exists or DoesNotExist."),
+                    "values": strings("For In and NotIn."),
+                },
+                required=["key", "operator"],
+            ),
+            "What its labels must fulfil.",
+        ),
+    },
+    description="Selects objects by their labels.",
+    atomic=True,
+)
+
+
+def claim(description: str) -> Schema:
+    """A reference to the one object of the namespace that has this one."""
+    return struct(
+        {"name": string("Name of the referent."), "uid": string("UID of the referent.")},
+        required=["name"],
+        description=description,
+        atomic=True,
+    )

@@ -1,0 +1,111 @@
+"""
+What is wrong with fields that several kinds have: references, resources, addresses.
+
+Worded as ironcore's ``internal/api/validation`` and ``internal/apis/common/validation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Any
+
+from twisted_exec.api import fields, names, quantity
+from twisted_exec.api.fields import Cause
+
+IPV4, IPV6 = "IPv4", "IPv6"
+FAMILIES = (IPV4, IPV6)
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+def reference(
+    obj: Mapping[str, Any],
+    key: str,
+    field: str,
+    *,
+    needed: bool = False,
+    rule: Callable[[str], list[str]] = names.dns_subdomain,
+) -> Iterator[Cause]:
+    """
+    ``obj[key]["name"]`` names something.
+
+    :param field: the path of ``obj[key]``.
+    :param needed: it must be there.
+    """
+    if key not in obj and not needed:
+        return
+    name = obj.get(key, {}).get("name", "")
+    if not name:
+        yield fields.required(f"{field}.name", "must specify a name")
+        return
+    for problem in rule(name):
+        yield fields.invalid(f"{field}.name", name, problem)
+
+
+def labels(given: Mapping[str, str], field: str) -> Iterator[Cause]:
+    """Keys and values of labels."""
+    for key, value in given.items():
+        for problem in names.qualified_name(key):
+            yield fields.invalid(field, key, problem)
+        for problem in names.label_value(value):
+            yield fields.invalid(field, value, problem)
+
+
+def positive(resources: Mapping[str, Any], key: str, field: str) -> Iterator[Cause]:
+    """``resources[key]`` is there, and more than nothing."""
+    if key not in resources:
+        yield fields.required(f"{field}[{key}]", f"must specify {key}")
+        return
+    try:
+        amount = quantity.parse(resources[key])
+    except ValueError as error:
+        yield fields.invalid(f"{field}[{key}]", resources[key], str(error))
+        return
+    if amount <= 0:
+        yield fields.invalid(f"{field}[{key}]", resources[key], "must be greater than zero")
+
+
+def unchanged(new: Any, old: Any, field: str) -> Iterator[Cause]:
+    """A field may not change."""
+    if new != old:
+        yield fields.forbidden(field, "field is immutable")
+
+
+def set_once(new: Any, old: Any, field: str) -> Iterator[Cause]:
+    """A field may be given later, and then not change."""
+    if old:
+        yield from unchanged(new, old, field)
+
+
+def address_of(text: str) -> Address | None:
+    """An IP address, or ``None``."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def network_of(text: str) -> Network | None:
+    """A prefix, ``ADDRESS/BITS``; ``None`` when it is none, or has bits beyond its length."""
+    try:
+        return ip_network(text) if "/" in text else None
+    except ValueError:
+        return None
+
+
+def family_of(value: Address | Network) -> str:
+    """``IPv4`` or ``IPv6``."""
+    return IPV4 if value.version == 4 else IPV6
+
+
+def bits_of(family: str) -> int:
+    """How long an address is."""
+    return 32 if family == IPV4 else 128
