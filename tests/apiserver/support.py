@@ -5,7 +5,7 @@ An API server in memory: real parts, no sockets, no disk but for a file of token
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,13 +13,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.encoded import json_of
-from twisted_exec.api.kinds import ALL, Kind, Object
+from twisted_exec.api.kinds import Kind, Object, served
 from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest, Limits
-from twisted_exec.auth.rbac import BOOTSTRAP
+from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
@@ -97,10 +98,12 @@ class APITestCase(SynchronousTestCase):
     An API server, asked in the name of this or that user.
 
     :cvar limits: of requests at once.
+    :cvar dialects: whose machines there are.
     :cvar pods_view: whether machines are shown as Pods as well.
     """
 
     limits: Limits | None = None
+    dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
 
     def setUp(self) -> None:
@@ -123,9 +126,12 @@ class APITestCase(SynchronousTestCase):
             self.clock,
             limits=self.limits,
             now=self.clock.seconds,
+            dialects=self.dialects,
             pods_view=self.pods_view,
         )
-        made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
+        made = Deferred.fromCoroutine(
+            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
+        )
         self.successResultOf(made)
         for follower in self.parts.followers:
             follower.startService()
@@ -136,7 +142,7 @@ class APITestCase(SynchronousTestCase):
 
     def check_stored(self) -> None:
         """Nobody has changed what the store gave out: it still says what its JSON says."""
-        for kind in ALL:
+        for kind in served(self.dialects):
             if kind.stored:
                 for obj in self.successResultOf(self.storage.list(kind.resource)).items:
                     self.assertEqual(json.loads(json_of(obj)), obj)

@@ -524,7 +524,7 @@ class PieceTests(SynchronousTestCase):
         pool = {"metadata": {"name": "p"}, "status": {"addresses": addresses}}
         found = usable_addresses(pool, ["InternalIP"])
         self.assertEqual((len(found), found[0]), (16, "10.0.0.1"))
-        told = no_address(pool, ["Hostname"]).message
+        told = no_address(pool, ["Hostname"], "machine pool").message
         self.assertIn("InternalIP=10.0.15.1 and 4984 more", told)
         self.assertLess(len(told), 600)
 

@@ -9,10 +9,12 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import schema
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import PODS, Object
 from twisted_exec.api.strategy import full_schema
 from twisted_exec.apiserver.pods import NOWHERE, Host, host_of, pod_of
 
+NOUN = "machine pool"
 SINCE = "2026-11-20T05:00:00Z"
 
 
@@ -54,12 +56,17 @@ def pool(*conditions: Object, addresses: Any = ()) -> Object:
     }
 
 
+def as_pod(obj: Object, host: Host) -> Object:
+    """A machine of ironcore as a Pod of its name."""
+    return pod_of(obj, host, IRONCORE, obj["metadata"]["name"])
+
+
 class PodTests(SynchronousTestCase):
     """Tests for :func:`pod_of`."""
 
     def pod(self, *args: Any, host: Host = NOWHERE, **more: Any) -> Object:
         """A Pod, which must be one by our own schema."""
-        pod = pod_of(machine(*args, **more), host)
+        pod = as_pod(machine(*args, **more), host)
         self.assertEqual(schema.check(full_schema(PODS), pod), [])
         self.assertEqual(list(schema.unknown_fields(full_schema(PODS), pod)), [])
         return pod
@@ -91,7 +98,7 @@ class PodTests(SynchronousTestCase):
         """A machine that is being deleted is a Pod that is."""
         obj = machine("Running")
         obj["metadata"] |= {"deletionTimestamp": SINCE, "deletionGracePeriodSeconds": 0}
-        self.assertEqual(pod_of(obj, NOWHERE)["metadata"]["deletionTimestamp"], SINCE)
+        self.assertEqual(as_pod(obj, NOWHERE)["metadata"]["deletionTimestamp"], SINCE)
 
     def test_console(self) -> None:
         """One container with a terminal; its image is the machine's, or else its class."""
@@ -127,7 +134,7 @@ class PodTests(SynchronousTestCase):
 
     def test_running(self) -> None:
         """It is ready, since when, and under which id."""
-        pod = pod_of(machine("Running", conditions=[ready("True")]), Host("10.0.0.1"))
+        pod = as_pod(machine("Running", conditions=[ready("True")]), Host("10.0.0.1"))
         status = pod["status"]
         (console,) = status["containerStatuses"]
         self.assertEqual((console["ready"], console["started"]), (True, True))
@@ -143,7 +150,7 @@ class PodTests(SynchronousTestCase):
         """A runtime's id of a machine has the form of a container's."""
         obj = machine("Running")
         obj["status"]["machineID"] = "x://1"
-        (console,) = pod_of(obj, NOWHERE)["status"]["containerStatuses"]
+        (console,) = as_pod(obj, NOWHERE)["status"]["containerStatuses"]
         self.assertEqual(console["containerID"], "x://1")
 
     def test_foreign_poollet(self) -> None:
@@ -202,14 +209,14 @@ class HostTests(SynchronousTestCase):
     def test_address(self) -> None:
         """An IP address, the internal one first; names are none."""
         addresses = (("Hostname", "h"), ("ExternalIP", "1.2.3.4"), ("InternalIP", "10.0.0.1"))
-        self.assertEqual(host_of("pool-a", pool(addresses=addresses)), Host("10.0.0.1"))
-        self.assertEqual(host_of("pool-a", pool(addresses=addresses[:2])), Host("1.2.3.4"))
-        self.assertEqual(host_of("pool-a", pool(addresses=addresses[:1])), Host())
+        self.assertEqual(host_of("pool-a", pool(addresses=addresses), NOUN), Host("10.0.0.1"))
+        self.assertEqual(host_of("pool-a", pool(addresses=addresses[:2]), NOUN), Host("1.2.3.4"))
+        self.assertEqual(host_of("pool-a", pool(addresses=addresses[:1]), NOUN), Host())
 
     def test_silent(self) -> None:
         """A pool that is not ready, or is not there, says nothing about its machines."""
-        self.assertEqual(host_of("pool-a", pool(ready("True"))), Host())
-        told = host_of("pool-a", pool(ready("Unknown", message="not heard of"))).silent
+        self.assertEqual(host_of("pool-a", pool(ready("True")), NOUN), Host())
+        told = host_of("pool-a", pool(ready("Unknown", message="not heard of")), NOUN).silent
         self.assertEqual(told, 'machine pool "pool-a" is not ready: not heard of')
-        self.assertIn("there is no machine pool", host_of("pool-a", None).silent)
-        self.assertEqual(host_of("", None), NOWHERE)
+        self.assertIn("there is no machine pool", host_of("pool-a", None, NOUN).silent)
+        self.assertEqual(host_of("", None, NOUN), NOWHERE)

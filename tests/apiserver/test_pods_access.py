@@ -13,8 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.apiserver.support import MACHINES, PODS, RBAC, APITestCase
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.pods_access import PodsAuthorizer
+from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rules import Rule
 
@@ -22,6 +24,7 @@ COMPUTE = ("compute.ironcore.dev",)
 REVIEWS = "/apis/authorization.k8s.io/v1"
 SEE = Rule(("get", "list", "watch"), COMPUTE, ("machines",))
 OPEN = Rule(("create",), COMPUTE, ("machines/exec",))
+NAMES = PodNames([IRONCORE])
 READ_LOG = Rule(("get",), COMPUTE, ("machines/log",))
 
 
@@ -57,7 +60,7 @@ class AuthorizerTests(SynchronousTestCase):
         asked = {"resource": "pods", "namespace": "default", "name": "a", **more}
         attributes = Attributes(User("jane"), verb, subresource=subresource, **asked)
         decision: Decision = self.successResultOf(
-            PodsAuthorizer(Rules(*rules)).authorize(attributes)
+            PodsAuthorizer(Rules(*rules), NAMES).authorize(attributes)
         )
         return decision
 
@@ -121,9 +124,9 @@ class AuthorizerTests(SynchronousTestCase):
     def test_unknown(self) -> None:
         """What cannot be found out is not allowed, and says so."""
         asked = Attributes(User("jane"), "get", resource="pods")
-        self.failureResultOf(PodsAuthorizer(Broken()).authorize(asked), ServiceUnavailable)
+        self.failureResultOf(PodsAuthorizer(Broken(), NAMES).authorize(asked), ServiceUnavailable)
         self.failureResultOf(
-            PodsAuthorizer(Broken()).rules_for(User("jane"), "default"), ServiceUnavailable
+            PodsAuthorizer(Broken(), NAMES).rules_for(User("jane"), "default"), ServiceUnavailable
         )
 
 
@@ -132,7 +135,7 @@ class RulesTests(SynchronousTestCase):
 
     def rules(self, *rules: Rule) -> tuple[Rule, ...]:
         told: tuple[Rule, ...] = self.successResultOf(
-            PodsAuthorizer(Rules(*rules)).rules_for(User("jane"), "default")
+            PodsAuthorizer(Rules(*rules), NAMES).rules_for(User("jane"), "default")
         )
         return told
 

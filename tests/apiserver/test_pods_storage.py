@@ -12,9 +12,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, PODS, POOLS, APITestCase
 from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
+from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
 from twisted_exec.storage.interfaces import IStorage, Listing
 from twisted_exec.storage.memory import MemoryStorage
@@ -321,14 +323,14 @@ class StorageTests(PodsTestCase):
 
     def test_read_only(self) -> None:
         """Nothing is written through it."""
-        pods: IStorage = PodStorage(self.storage)
+        pods: IStorage = PodStorage(self.storage, PodNames([IRONCORE]))
         for write in (pods.create, pods.update, pods.delete):
             self.failureResultOf(write(kinds.PODS.resource, {}), MethodNotAllowed)
 
     def test_shared(self) -> None:
         """However many look, the view is made once, and each Pod is one object for all."""
         self.make_machine("a")
-        pods = PodStorage(self.storage)
+        pods = PodStorage(self.storage, PodNames([IRONCORE]))
         pods.startService()
         self.addCleanup(pods.stopService)
         seen: list[Object] = []
@@ -342,7 +344,7 @@ class StorageTests(PodsTestCase):
     def test_stopped(self) -> None:
         """When it is stopped it follows no more; started again it begins anew."""
         self.make_machine("a")
-        pods = PodStorage(self.storage)
+        pods = PodStorage(self.storage, PodNames([IRONCORE]))
         pods.startService()
         self.successResultOf(pods.list(kinds.PODS.resource))
         pods.stopService()
@@ -377,7 +379,7 @@ class SlowStorageTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.storage = SlowStorage()
-        self.pods = PodStorage(self.storage)
+        self.pods = PodStorage(self.storage, PodNames([IRONCORE]))
         self.pods.startService()
         self.addCleanup(self.pods.stopService)
 

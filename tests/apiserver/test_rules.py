@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.apiserver.bootstrap import bootstrap
-from twisted_exec.auth.rbac import BOOTSTRAP
+from twisted_exec.auth.rbac import bootstrap_objects
 
 ROLES = f"{RBAC}/namespaces/default/roles"
 BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
@@ -181,7 +181,9 @@ class BootstrapTests(APITestCase):
 
     def again(self) -> None:
         """The next start."""
-        made = Deferred.fromCoroutine(bootstrap(self.storage, self.parts.verbs, BOOTSTRAP))
+        made = Deferred.fromCoroutine(
+            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
+        )
         self.successResultOf(made)
 
     def test_made_once(self) -> None:

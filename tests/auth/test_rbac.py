@@ -13,15 +13,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import DIALECTS, IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
 from twisted_exec.auth.rbac import (
-    BOOTSTRAP,
     IRuleSource,
     RBACAuthorizer,
     RBACObjects,
     Rule,
+    bootstrap_objects,
 )
 from twisted_exec.auth.rules import EVERYTHING
 
@@ -75,9 +75,10 @@ class Source:
         return succeed(self.objects)
 
 
+_OBJECTS = bootstrap_objects(DIALECTS)
 BOOTSTRAPPED = RBACObjects(
-    cluster_roles=[each for each in BOOTSTRAP if each["kind"] == "ClusterRole"],
-    cluster_role_bindings=[each for each in BOOTSTRAP if each["kind"] == "ClusterRoleBinding"],
+    cluster_roles=[each for each in _OBJECTS if each["kind"] == "ClusterRole"],
+    cluster_role_bindings=[each for each in _OBJECTS if each["kind"] == "ClusterRoleBinding"],
 )
 
 
@@ -478,9 +479,9 @@ class BootstrapTests(RBACCase):
 
     def test_shapes(self) -> None:
         """Names are unique, and no object lacks its API version."""
-        keys = [(each["kind"], each["metadata"]["name"]) for each in BOOTSTRAP]
+        keys = [(each["kind"], each["metadata"]["name"]) for each in _OBJECTS]
         self.assertEqual(len(keys), len(set(keys)))
-        for each in BOOTSTRAP:
+        for each in _OBJECTS:
             self.assertEqual(each["apiVersion"], "rbac.authorization.k8s.io/v1")
 
     def test_bindings_refer(self) -> None:

@@ -98,6 +98,8 @@ class Dialect:
     """Workloads tell their guest a host name."""
     conditions: bool = False
     """Workloads have ``status.conditions``."""
+    phases: bool = False
+    """The status of disks and network interfaces tells how far they are bound, and as what."""
     label_names: bool = True
     """Names of classes and secrets are DNS labels; otherwise they are DNS subdomains."""
     discrete_classes: bool = False
@@ -256,6 +258,7 @@ ONMETAL = _of_machines(
     iri_noun="ori",
     domain="api.onmetal.de",
     image_field="image",
+    phases=True,
 )
 
 SPHERIC = Dialect(

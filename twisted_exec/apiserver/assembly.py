@@ -14,27 +14,33 @@ from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds.events import as_core, as_new
 from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
 from twisted_exec.apiserver.expiry import EventExpiry
-from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.gathered import GatheredRules
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.pods_access import PodsAuthorizer
+from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
-from twisted_exec.apiserver.pods_streams import PodLocator, add_consoles, add_refusals
+from twisted_exec.apiserver.pods_streams import (
+    ByPodName,
+    PodLocator,
+    add_pod_consoles,
+    add_refusals,
+)
 from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
-from twisted_exec.apiserver.site import APIDispatcher, Documents, console_routes
+from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.watch import Watches
 from twisted_exec.auth.interfaces import IAuthenticator, IRulesAuthorizer
@@ -77,6 +83,7 @@ def assemble(
     *,
     limits: Limits | None = None,
     now: Callable[[], float] = time.time,
+    dialects: Sequence[Dialect] = (DEFAULT,),
     pods_view: bool = False,
     allowed_origins: Collection[bytes] = (),
 ) -> Parts:
@@ -85,14 +92,16 @@ def assemble(
 
     :param tokens: for TokenReview.
     :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
+    :param dialects: whose machines there are, each once.
     :param pods_view: show each machine as a Pod as well.
     :param allowed_origins: sites besides this server's own whose pages may ask.
     """
-    shown = (*kinds.ALL, kinds.PODS) if pods_view else kinds.ALL
-    registry, fence = Registry(shown), Fence(IRONCORE, storage)
+    served, names = kinds.served(dialects), PodNames(dialects)
+    registry = Registry((*served, kinds.PODS) if pods_view else served)
+    fence = Fences(dialects, storage)
     rules = StoredRules(storage)
     rbac = RBACAuthorizer(rules)
-    authorizer: IRulesAuthorizer = PodsAuthorizer(rbac) if pods_view else rbac
+    authorizer: IRulesAuthorizer = PodsAuthorizer(rbac, names) if pods_view else rbac
     gate = Gate(authenticator, authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
@@ -103,8 +112,8 @@ def assemble(
         rules,
         GatheredRules(storage),
         NamespaceLifecycle(storage, registry, bare, reactor),
-        ObjectEndings(storage, sessions),
-        PoolHeartbeats(storage, IRONCORE, reactor, now),
+        *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
+        *(PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects),
         EventExpiry(storage, reactor, now),
         revocation,
     ]
@@ -122,8 +131,6 @@ def assemble(
     health.add("storage", storage.probe)
     probes = Probes(gate, health)
     Documents(registry, gate, metrics, probes).add_to(routes)
-    places = (gate, fence, storage, IRONCORE, backend, reactor, revocation.opened, sessions.has)
-    locator = MachineLocator(*places)
     proxy = partial(
         Proxy,
         hop="apiserver",
@@ -133,24 +140,30 @@ def assemble(
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )
-    relay = Relay(
-        LogLocator(*places),
+    relay = partial(
+        Relay,
         sessions=sessions,
         clock=reactor,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )
-    consoles = console_routes(proxy(locator))
-    add_log(consoles, kinds.MACHINES, relay)
+    places = (gate, fence, storage, backend, reactor, revocation.opened, sessions.has)
+    locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
+    logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
+    consoles = Routes()
+    for dialect in dialects:
+        machines = kinds.machine_kind(dialect)
+        add_consoles(consoles, machines, proxy(locators[dialect]))
+        add_log(consoles, machines, relay(logs[dialect]))
     if pods_view:
-        pods = PodStorage(storage)
+        pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
         seen = REST(Verbs(pods, [], now), watches[-1], gate, fence, limits, now)
         seen.add_to(routes, kinds.PODS)
-        add_refusals(routes)
-        add_consoles(consoles, proxy(PodLocator(locator)))
-        add_log(consoles, kinds.PODS, relay)
+        add_refusals(routes, names)
+        add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
+        add_log(consoles, kinds.PODS, relay(ByPodName(names, logs)))
     return Parts(
         dispatcher=APIDispatcher(routes, consoles, gate, probes),
         followers=followers,

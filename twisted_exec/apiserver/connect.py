@@ -21,9 +21,8 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
-from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import ADDRESS_TYPES, MACHINEPOOLS, MACHINES, Object
+from twisted_exec.api.kinds import ADDRESS_TYPES, Object, machine_kind
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -31,7 +30,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
@@ -75,7 +74,7 @@ Opened = Callable[[APIRequest, str, Attributes], None]
 @implementer(IStreamLocator)
 class MachineLocator:
     """
-    Finds the poollet behind ``.../machines/NAME/exec``.
+    Finds the poollet behind ``.../machines/NAME/exec`` of one dialect.
 
     :param opened: called for each stream that may be opened.
     :param is_live: whether a session has this id.
@@ -90,10 +89,10 @@ class MachineLocator:
 
     def __init__(
         self,
-        gate: Gate,
-        fence: Fence,
-        storage: IStorage,
         dialect: Dialect,
+        gate: Gate,
+        fence: Fences,
+        storage: IStorage,
         backend: Backend,
         reactor: object,
         opened: Opened,
@@ -102,18 +101,29 @@ class MachineLocator:
         self._gate, self._fence, self._storage = gate, fence, storage
         self._dialect, self._backend = dialect, backend
         self._reactor, self._opened, self._is_live = reactor, opened, is_live
+        self._kind = machine_kind(dialect)
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`."""
         assert isinstance(request, APIRequest)
-        return Deferred.fromCoroutine(self._locate(request))
+        *_, namespace, _plural, name, _subresource = split_path(request.path)
+        return self.find(request, namespace, name)
 
-    async def _locate(self, request: APIRequest) -> Location:
-        target = replace(console_target(request.path), subresource=self.subresource)
+    def find(self, request: APIRequest, namespace: str, name: str) -> Deferred[Location]:
+        """
+        As :meth:`locate`, whatever the request's path says.
+
+        :param name: of the machine.
+        """
+        target = Target(self._kind, namespace, name, self.subresource)
+        return Deferred.fromCoroutine(self._locate(request, target))
+
+    async def _locate(self, request: APIRequest, target: Target) -> Location:
         request.subject = replace(
             request.subject,
             namespace=target.namespace,
             machine=target.name,
+            resource=self._dialect.workload.qualified,
             subresource=self.subresource,
         )
         sender = await self._gate.sender(request)
@@ -131,7 +141,7 @@ class MachineLocator:
         headers = forwarded_headers(user)
         query = self._query(request, target)
         machine = await self._machine(target)
-        pool = kinds.pool_name(machine)
+        pool = self._dialect.pool_name(machine)
         request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
         location = self._to(await self._pool(target.name, pool), request, target)
         self._opened(request, request.subject.session, allowed)
@@ -162,25 +172,27 @@ class MachineLocator:
         return b""
 
     async def _machine(self, target: Target) -> Object:
-        machine = await self._storage.get(MACHINES.resource, target.namespace, target.name)
-        told = f'machine "{target.name}"'
+        machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
+        told = f'{self._dialect.noun} "{target.name}"'
         if "deletionTimestamp" in machine["metadata"]:
             raise Conflict(f"{told} is being deleted")
-        if not kinds.pool_name(machine):
-            raise BadRequest(f"machine {target.name} has no machine pool assigned")
+        if not self._dialect.pool_name(machine):
+            raise BadRequest(
+                f"{self._dialect.noun} {target.name} has no {self._dialect.pool_noun} assigned"
+            )
         if self.needs_power and machine["spec"].get("power") == "Off":
             raise Conflict(f"{told} is powered off: set spec.power to On")
         return machine
 
     async def _pool(self, machine: str, pool: str) -> Object:
         try:
-            return await self._storage.get(MACHINEPOOLS.resource, "", pool)
+            return await self._storage.get(self._dialect.pool, "", pool)
         except NotFound as error:
             raise NotFound(
-                MACHINEPOOLS.resource.plural,
+                self._dialect.pool.plural,
                 pool,
-                MACHINEPOOLS.resource.group,
-                f"{error.message}: it was assigned to machine {machine}",
+                self._dialect.group,
+                f"{error.message}: it was assigned to {self._dialect.noun} {machine}",
             ) from None
 
     def _to(self, pool: Object, request: APIRequest, target: Target) -> Location:
@@ -196,7 +208,7 @@ class MachineLocator:
             if (endpoint := self._endpoint(host, port, name)) is not None
         }
         if not endpoints:
-            raise no_address(pool, self._backend.address_types)
+            raise no_address(pool, self._backend.address_types, self._dialect.pool_noun)
         first = next(iter(endpoints))
         return Location(
             subject=request.subject,
@@ -221,16 +233,6 @@ class MachineLocator:
         )
 
 
-def console_target(path: bytes) -> Target:
-    """
-    The console that a path names: ``.../namespaces/NS/machines/NAME/exec``.
-
-    What is done to a Pod of that name is done to the machine's console as well.
-    """
-    *_, namespace, _plural, name, _subresource = split_path(path)
-    return Target(MACHINES, namespace, name, "exec")
-
-
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
     """A pool's addresses of the preferred types, best first, each once, at most 16."""
     known = pool.get("status", {}).get("addresses", [])
@@ -243,15 +245,15 @@ def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
-def no_address(pool: Object, types: Sequence[str]) -> ServiceUnavailable:
-    """No address of a pool can be used."""
+def no_address(pool: Object, types: Sequence[str], noun: str) -> ServiceUnavailable:
+    """No address of a pool, which is called ``noun``, can be used."""
     known = pool.get("status", {}).get("addresses", [])
     shown = known[:_MOST_ADDRESSES]
     told = ", ".join(f"{item['type']}={item['address']}" for item in shown) or "none"
     if len(known) > len(shown):
         told += f" and {len(known) - len(shown)} more"
     return ServiceUnavailable(
-        f'machine pool "{pool["metadata"]["name"]}" has no usable address of the preferred types '
+        f'{noun} "{pool["metadata"]["name"]}" has no usable address of the preferred types '
         f"{', '.join(types)}; known addresses: {told}"
     )
 

@@ -19,7 +19,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.apiserver.filters import APIRequest, Gate
@@ -42,13 +42,13 @@ SOON_SECONDS = 0.1
 
 class ObjectEndings(Service):
     """
-    Ends sessions of machines and pools that go.
+    Ends sessions of machines and pools of one dialect that go.
 
     :param storage: started before this service is.
     """
 
-    def __init__(self, storage: IStorage, sessions: Sessions) -> None:
-        self._storage, self._sessions = storage, sessions
+    def __init__(self, storage: IStorage, dialect: Dialect, sessions: Sessions) -> None:
+        self._storage, self._dialect, self._sessions = storage, dialect, sessions
         self._watches: list[IWatch] = []
 
     def startService(self) -> None:
@@ -56,8 +56,8 @@ class ObjectEndings(Service):
         super().startService()
         since, watch = self._storage.version(), self._storage.watch
         self._watches = [
-            watch(kinds.MACHINES.resource, since, self._machine_changed),
-            watch(kinds.MACHINEPOOLS.resource, since, self._pool_changed),
+            watch(self._dialect.workload, since, self._machine_changed),
+            watch(self._dialect.pool, since, self._pool_changed),
         ]
 
     def stopService(self) -> None:
@@ -67,20 +67,27 @@ class ObjectEndings(Service):
             watch.stop()
 
     def _machine_changed(self, event: Event) -> None:
-        ending = machine_ending(event)
+        ending = machine_ending(event, self._dialect.noun)
         if ending is not None:
             self._sessions.end(concerned(event.obj["metadata"]["uid"], ending), ending)
 
     def _pool_changed(self, event: Event) -> None:
         if _is_going(event):
             name = event.obj["metadata"]["name"]
-            ending = Ending(POOL_DELETED, f'machine pool "{name}" was deleted')
-            self._sessions.end(lambda subject: subject.pool == name, ending)
+            ending = Ending(POOL_DELETED, f'{self._dialect.pool_noun} "{name}" was deleted')
+            resource = self._dialect.workload.qualified
+            self._sessions.end(
+                lambda subject: subject.pool == name and subject.resource == resource, ending
+            )
 
 
-def machine_ending(event: Event) -> Ending | None:
-    """Why a change of a machine ends its sessions, if it does."""
-    told = f'machine "{event.obj["metadata"]["name"]}"'
+def machine_ending(event: Event, noun: str) -> Ending | None:
+    """
+    Why a change of a machine ends its sessions, if it does.
+
+    :param noun: what a machine is called.
+    """
+    told = f'{noun} "{event.obj["metadata"]["name"]}"'
     if _is_going(event):
         return Ending(MACHINE_DELETED, f"{told} was deleted")
     if _power(event.obj) == "Off":

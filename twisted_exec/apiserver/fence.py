@@ -71,8 +71,10 @@ class Fence:
         pool = self.pool_of(user)
         if pool is not None and kind is kinds.PODS:
             raise self._refuse(pool, "see pods")
-        if pool is not None and kind is kinds.MACHINES and kinds.pool_name(obj) != pool:
-            raise self._refuse(pool, f"see machine {obj['metadata']['name']} of another pool")
+        if pool is not None and self._is_workload(kind) and self._pool(obj) != pool:
+            raise self._refuse(
+                pool, f"see {self._dialect.noun} {obj['metadata']['name']} of another pool"
+            )
 
     def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
         """
@@ -82,8 +84,11 @@ class Fence:
         field = self._dialect.pool_field
         if pool is not None and kind is kinds.PODS:
             raise self._refuse(pool, "see pods")
-        if pool is not None and kind is kinds.MACHINES and chosen.required(field) != pool:
-            raise self._refuse(pool, f"see machines without the field selector {field}={pool}")
+        if pool is not None and self._is_workload(kind) and chosen.required(field) != pool:
+            raise self._refuse(
+                pool,
+                f"see {self._dialect.workload.plural} without the field selector {field}={pool}",
+            )
 
     def check_connect(self, user: User, name: str) -> None:
         """
@@ -91,7 +96,7 @@ class Fence:
         """
         pool = self.pool_of(user)
         if pool is not None:
-            raise self._refuse(pool, f"open the console of machine {name}")
+            raise self._refuse(pool, f"open the console of {self._dialect.noun} {name}")
 
     def admit(self, change: Change) -> Deferred[None]:
         """As :meth:`IAdmission.admit`."""
@@ -110,20 +115,26 @@ class Fence:
         if not allowed:
             raise self._refuse(pool, told)
 
+    def _is_workload(self, kind: Kind) -> bool:
+        return kind.resource == self._dialect.workload
+
+    def _pool(self, machine: Object) -> str:
+        return self._dialect.pool_name(machine)
+
     def _allows(self, pool: str, change: Change) -> bool:
         name = change.obj["metadata"].get("name")
-        if change.kind is kinds.MACHINEPOOLS:
+        if change.kind.resource == self._dialect.pool:
             return bool(name == pool)
         if change.kind is kinds.LEASES:
             # A heartbeat is named after its pool.
             return bool(name == pool)
-        if change.kind is kinds.MACHINES and change.operation == UPDATE:
+        if self._is_workload(change.kind) and change.operation == UPDATE:
             return self._allows_machine(pool, change)
         return False
 
     def _allows_machine(self, pool: str, change: Change) -> bool:
         old, new = change.old, change.new
-        if old is None or new is None or kinds.pool_name(old) != pool:
+        if old is None or new is None or self._pool(old) != pool:
             return False
         if change.subresource == "status":
             return True
@@ -153,10 +164,10 @@ class Fence:
             return False
         # Without the UID it could be another machine of that name.
         same = machine["metadata"]["uid"] == involved.get("uid")
-        return same and kinds.pool_name(machine) == pool
+        return same and self._pool(machine) == pool
 
     def _refuse(self, pool: str, told: str) -> Forbidden:
-        return Forbidden(f'the poollet of machine pool "{pool}" may not {told}')
+        return Forbidden(f'the poollet of {self._dialect.pool_noun} "{pool}" may not {told}')
 
 
 def _fixed(machine: Mapping[str, Any]) -> Object:

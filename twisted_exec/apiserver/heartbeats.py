@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import LEASES, MACHINEPOOLS, Object
+from twisted_exec.api.kinds import LEASES, Object, pool_kind
 from twisted_exec.api.managers import Writer
 from twisted_exec.api.ownership import updated
 from twisted_exec.api.status import APIError
@@ -59,11 +59,9 @@ class PoolHeartbeats(Service):
         """Begin to listen.  Nobody was silent before that."""
         super().startService()
         since, watch = self._storage.version(), self._storage.watch
-        leases = self._dialect.lease_namespace
-        self._watches = [
-            watch(self._dialect.pool, since, self._pool_changed),
-            watch(LEASES.resource, since, self._lease_changed, leases),
-        ]
+        self._watches = [watch(self._dialect.pool, since, self._pool_changed)]
+        if leases := self._dialect.lease_namespace:
+            self._watches.append(watch(LEASES.resource, since, self._lease_changed, leases))
         Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 
@@ -117,10 +115,11 @@ class PoolHeartbeats(Service):
             lastTransitionTime=timestamp(self._now()),
         )
         writer = Writer(MANAGER, "status", self._now())
-        if entries := updated(MACHINEPOOLS, old, pool, None, writer):
+        if entries := updated(pool_kind(self._dialect), old, pool, None, writer):
             pool["metadata"]["managedFields"] = entries
         await self._storage.update(resource, pool)
-        self._log.warn("pool {name}: nothing is heard of its poollet", name=name)
+        told = f"{self._dialect.pool_noun} {name}"
+        self._log.warn("{pool}: nothing is heard of its poollet", pool=told)
 
     def _failed(self, failure: Failure) -> None:
         # Changed or gone meanwhile, or a store that cannot write: the next look is soon.

@@ -2,7 +2,7 @@
 How a Machine looks as a Pod.
 
 Stock kubectl, k9s and every client library open streams of Pods only.  So each Machine is shown as
-one: of the same name, namespace, uid and labels, on a node named after its pool, with one
+one: of the same name (:mod:`.pods_names` has the exception), namespace, uid and labels, on a node named after its pool, with one
 container, its console.  What the Machine does not tell is left out, or has the value that says
 least where clients demand one (``restartCount``, ``imageID``, a ``terminated`` state's
 ``exitCode``).
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted_exec.api import kinds
-from twisted_exec.api.kinds import CONSOLE, PODS, Object
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import CONSOLE, PODS, Object, image_of
 
 _PHASES = {
     "": "Pending",
@@ -60,19 +60,20 @@ NOWHERE = Host()
 """Of a machine without a pool."""
 
 
-def host_of(name: str, pool: Object | None) -> Host:
+def host_of(name: str, pool: Object | None, noun: str) -> Host:
     """
     What a pool says about its machines.
 
     :param name: of the pool that a machine is bound to; empty for none.
     :param pool: ``None`` when there is none of that name.
+    :param noun: what a pool is called.
     """
     if not name:
         return NOWHERE
     if pool is None:
-        return Host(silent=f'there is no machine pool "{name}"')
+        return Host(silent=f'there is no {noun} "{name}"')
     status = pool.get("status", {})
-    return Host(_address(status), _silence(name, status))
+    return Host(_address(status), _silence(f'{noun} "{name}"', status))
 
 
 def _address(status: Object) -> str:
@@ -80,13 +81,13 @@ def _address(status: Object) -> str:
     return next((by_type[each] for each in _HOST_TYPES if each in by_type), "")
 
 
-def _silence(name: str, status: Object) -> str:
+def _silence(pool: str, status: Object) -> str:
     # Poollets of foreign make may set no such condition at all.
     ready = _ready_condition(status)
     if ready.get("status", "True") == "True":
         return ""
     told = ready.get("message") or ready.get("reason") or "no reason given"
-    return f'machine pool "{name}" is not ready: {told}'
+    return f"{pool} is not ready: {told}"
 
 
 def _ready_condition(status: Object) -> Object:
@@ -94,19 +95,24 @@ def _ready_condition(status: Object) -> Object:
     return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
-def pod_of(machine: Object, host: Host) -> Object:
-    """A machine as a Pod; shares what it can with the machine."""
+def pod_of(machine: Object, host: Host, dialect: Dialect, name: str) -> Object:
+    """
+    A machine as a Pod; shares what it can with the machine.
+
+    :param name: of the Pod.
+    """
     metadata = {
         key: machine["metadata"][key] for key in _COPIED_METADATA if key in machine["metadata"]
     }
+    metadata["name"] = name
     metadata["ownerReferences"] = [_owner(machine)]
     resource = PODS.resource
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": metadata,
-        "spec": _spec(machine),
-        "status": _status(machine, host),
+        "spec": _spec(machine, dialect),
+        "status": _status(machine, host, dialect),
     }
 
 
@@ -121,22 +127,23 @@ def _owner(machine: Object) -> Object:
     }
 
 
-def _image(machine: Object) -> str:
-    return kinds.image_of(machine) or kinds.class_name(machine)
+def _image(machine: Object, dialect: Dialect) -> str:
+    return image_of(machine, dialect) or dialect.class_name(machine)
 
 
-def _spec(machine: Object) -> Object:
-    console = {"name": CONSOLE, "image": _image(machine), "stdin": True, "tty": True}
+def _spec(machine: Object, dialect: Dialect) -> Object:
+    image = _image(machine, dialect)
+    console = {"name": CONSOLE, "image": image, "stdin": True, "tty": True}
     # The empty one is what every Pod of Kubernetes has at least, and kubectl debug counts on it.
     spec: Object = {"containers": [console], "restartPolicy": "Never", "securityContext": {}}
-    if pool := kinds.pool_name(machine):
+    if pool := dialect.pool_name(machine):
         spec["nodeName"] = pool
     if tolerations := machine.get("spec", {}).get("tolerations"):
         spec["tolerations"] = tolerations
     return spec
 
 
-def _status(machine: Object, host: Host) -> Object:
+def _status(machine: Object, host: Host, dialect: Dialect) -> Object:
     known = machine.get("status", {})
     phase = _PHASES.get(known.get("state", ""), "Unknown")
     lost = bool(host.silent) and phase == "Running"
@@ -145,37 +152,40 @@ def _status(machine: Object, host: Host) -> Object:
         status |= {"reason": "NodeLost", "message": host.silent}
     ready = _ready_condition(known)
     reachable = phase == "Running" and not lost and ready.get("status", "True") == "True"
-    status["conditions"] = _conditions(machine, reachable, ready)
-    status["containerStatuses"] = [_console(machine, phase, reachable, ready)]
+    status["conditions"] = _conditions(machine, reachable, ready, dialect)
+    status["containerStatuses"] = [_console(machine, phase, reachable, ready, dialect)]
     if host.address:
         status |= {"hostIP": host.address, "hostIPs": [{"ip": host.address}]}
     return status | {"qosClass": "BestEffort"}
 
 
-def _console(machine: Object, phase: str, reachable: bool, ready: Object) -> Object:
+def _console(
+    machine: Object, phase: str, reachable: bool, ready: Object, dialect: Dialect
+) -> Object:
     """The container's status."""
     status: Object = {
         "name": CONSOLE,
-        "image": _image(machine),
+        "image": _image(machine, dialect),
         "imageID": "",
         "ready": reachable,
         "started": phase == "Running",
         "restartCount": 0,
-        "state": _container_state(machine, phase, ready),
+        "state": _container_state(machine, phase, ready, dialect.noun),
         "lastState": {},
     }
-    if known := machine.get("status", {}).get("machineID"):
+    if known := machine.get("status", {}).get(dialect.id_field):
         status["containerID"] = known
     return status
 
 
-def _conditions(machine: Object, reachable: bool, ready: Object) -> list[Object]:
+def _conditions(machine: Object, reachable: bool, ready: Object, dialect: Dialect) -> list[Object]:
     scheduled = {"type": "PodScheduled", "status": "True"}
-    if not kinds.pool_name(machine):
+    if not dialect.pool_name(machine):
         scheduled |= {
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"machine {machine['metadata']['name']} has no machine pool assigned",
+            "message": f"{dialect.noun} {machine['metadata']['name']} has no "
+            f"{dialect.pool_noun} assigned",
         }
     told: Object = {"status": str(reachable)}
     if not reachable:
@@ -191,14 +201,14 @@ def _at(key: str, condition: Object) -> Object:
     return {key: moved} if moved else {}
 
 
-def _container_state(machine: Object, phase: str, ready: Object) -> Object:
+def _container_state(machine: Object, phase: str, ready: Object, noun: str) -> Object:
     if phase == "Running":
         started = _at("startedAt", ready) if ready.get("status") == "True" else {}
         return {"running": started}
     if phase == "Succeeded":
         state: Object = {"exitCode": 0, "reason": "Completed"}
         if machine.get("spec", {}).get("power") == "Off":
-            state["message"] = "the machine is powered off: set its spec.power to On"
+            state["message"] = f"the {noun} is powered off: set its spec.power to On"
         return {"terminated": state | _at("finishedAt", ready)}
     waiting = {"reason": ready.get("reason") or phase}
     if ready.get("message"):

@@ -12,7 +12,7 @@ a watch from then is told to list again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,11 +21,12 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock
 from zope.interface import implementer
 
-from twisted_exec.api import kinds
-from twisted_exec.api.kinds import MACHINEPOOLS, MACHINES, PODS
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import PODS
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import Expired, MethodNotAllowed
 from twisted_exec.apiserver.pods import Host, host_of, pod_of
+from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.storage.history import History, Key, key_of, table_of, versioned
 from twisted_exec.storage.interfaces import (
     ADDED,
@@ -42,58 +43,108 @@ READ_ONLY = "pods here are machines, seen by clients that know only pods, and ar
 
 
 _Take = Callable[[Event], None]
+_Apply = Callable[[str, Object, int], None]
+"""Called with the type of a change, the Pod, and the version."""
 
 
-class _View:
-    """The Pods since somebody asked: their history, and what it is made of."""
+class _Machines:
+    """The machines and pools of one dialect, and the Pods that they look like."""
 
-    def __init__(self, machines: Listing, pools: Listing) -> None:
-        self.history = History()
+    def __init__(
+        self, dialect: Dialect, names: PodNames, machines: Listing, pools: Listing
+    ) -> None:
+        self._dialect, self._names = dialect, names
         self._pools = {pool["metadata"]["name"]: pool for pool in pools.items}
         self._hosts: dict[str, Host] = {}
         self._machines: dict[str, dict[Key, Object]] = {}
-        self._early: list[tuple[Event, _Take]] | None = None
-        pods = []
         for machine in machines.items:
             self._keep(machine)
-            pods.append((table_of(PODS.resource), self._first(machine)))
-        self.history.restore(pods, machines.version, machines.version)
 
-    def _first(self, machine: Object) -> Object:
-        """As it would be had it always been followed: no older than its latest change."""
-        pool = self._pools.get(kinds.pool_name(machine))
-        versions = [int(each["metadata"]["resourceVersion"]) for each in (machine, pool) if each]
-        return versioned(self._pod(machine), max(versions))
+    def first(self) -> Iterator[Object]:
+        """As they would be had they always been followed: no older than its latest change each."""
+        for name, machines in self._machines.items():
+            for machine in machines.values():
+                told = (machine, self._pools.get(name))
+                versions = [int(each["metadata"]["resourceVersion"]) for each in told if each]
+                yield versioned(self._pod(machine), max(versions))
 
     def _pod(self, machine: Object) -> Object:
-        return pod_of(machine, self._host(kinds.pool_name(machine)))
+        name = self._names.pod(self._dialect, machine["metadata"]["name"])
+        return pod_of(machine, self._host(self._pool(machine)), self._dialect, name)
+
+    def _pool(self, machine: Object) -> str:
+        return self._dialect.pool_name(machine)
 
     def _host(self, name: str) -> Host:
         if name not in self._hosts:
-            self._hosts[name] = host_of(name, self._pools.get(name))
+            self._hosts[name] = host_of(name, self._pools.get(name), self._dialect.pool_noun)
         return self._hosts[name]
 
     def _keep(self, machine: Object) -> None:
-        self._machines.setdefault(kinds.pool_name(machine), {})[key_of(machine)] = machine
+        self._machines.setdefault(self._pool(machine), {})[key_of(machine)] = machine
 
     def _drop(self, machine: Object) -> None:
-        pool = kinds.pool_name(machine)
+        pool = self._pool(machine)
         found = self._machines[pool]
         del found[key_of(machine)]
         if not found:
             del self._machines[pool]
             self._hosts.pop(pool, None)
 
+    def followed(self, apply: _Apply) -> tuple[tuple[Resource, _Take], ...]:
+        """
+        What to watch, and who is to take its events.
+
+        :param apply: told what becomes of Pods by that.
+        """
+        return (
+            (self._dialect.workload, partial(self._machine_changed, apply)),
+            (self._dialect.pool, partial(self._pool_changed, apply)),
+        )
+
+    def _machine_changed(self, apply: _Apply, event: Event) -> None:
+        """A machine was made, changed or removed: so was its Pod."""
+        if event.previous is not None:
+            self._drop(event.previous)
+        if event.type != DELETED:
+            self._keep(event.obj)
+        apply(event.type, self._pod(event.obj), event.version)
+
+    def _pool_changed(self, apply: _Apply, event: Event) -> None:
+        """A pool was made, changed or removed: its Pods may look different."""
+        name = event.obj["metadata"]["name"]
+        if event.type == DELETED:
+            self._pools.pop(name, None)
+        else:
+            self._pools[name] = event.obj
+        if name not in self._machines:
+            return
+        before = self._host(name)
+        del self._hosts[name]
+        # Most changes of a pool are heartbeats.
+        if self._host(name) != before:
+            for machine in list(self._machines[name].values()):
+                apply(MODIFIED, self._pod(machine), event.version)
+
+
+class _View:
+    """The Pods since somebody asked: their history, and what it is made of."""
+
+    def __init__(self, each: Sequence[_Machines], version: int) -> None:
+        self.history = History()
+        self._each = each
+        self._early: list[tuple[Event, _Take]] | None = None
+        pods = [(table_of(PODS.resource), pod) for one in each for pod in one.first()]
+        self.history.restore(pods, version, version)
+
     def follow(self, storage: IStorage) -> list[IWatch]:
         """Hear of what happens from now on, first of what has happened meanwhile, in order."""
         early = self._early = []
-        watches = [
-            storage.watch(resource, self.history.version, partial(self._hear, take))
-            for resource, take in (
-                (MACHINES.resource, self._machine_changed),
-                (MACHINEPOOLS.resource, self._pool_changed),
-            )
-        ]
+        watches: list[IWatch] = []
+        for one in self._each:
+            for resource, take in one.followed(self._apply):
+                hear = partial(self._hear, take)
+                watches.append(storage.watch(resource, self.history.version, hear))
         self._early = None
         for event, take in sorted(early, key=lambda each: each[0].version):
             take(event)
@@ -104,30 +155,6 @@ class _View:
             take(event)
         else:
             self._early.append((event, take))
-
-    def _machine_changed(self, event: Event) -> None:
-        """A machine was made, changed or removed: so was its Pod."""
-        if event.previous is not None:
-            self._drop(event.previous)
-        if event.type != DELETED:
-            self._keep(event.obj)
-        self._apply(event.type, self._pod(event.obj), event.version)
-
-    def _pool_changed(self, event: Event) -> None:
-        """A pool was made, changed or removed: its Pods may look different."""
-        name = event.obj["metadata"]["name"]
-        if event.type == DELETED:
-            self._pools.pop(name, None)
-        else:
-            self._pools[name] = event.obj
-        if name not in self._machines:
-            return
-        before = self._host(name)
-        self._hosts[name] = host_of(name, self._pools.get(name))
-        # Most changes of a pool are heartbeats.
-        if self._hosts[name] != before:
-            for machine in list(self._machines[name].values()):
-                self._apply(MODIFIED, self._pod(machine), event.version)
 
     def _apply(self, change: str, pod: Object, version: int) -> None:
         previous = self.history.find(PODS.resource, pod) if change != ADDED else None
@@ -141,10 +168,11 @@ class PodStorage(Service):
     A store that has Pods only, and these only to read.
 
     :param storage: whose machines they are; started before this service is.
+    :param names: which dialects' machines, and what their Pods are called.
     """
 
-    def __init__(self, storage: IStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: IStorage, names: PodNames) -> None:
+        self._storage, self._names = storage, names
         self._view: _View | None = None
         self._watches: list[IWatch] = []
         self._following = DeferredLock()
@@ -217,8 +245,11 @@ class PodStorage(Service):
 
     async def _follow(self) -> _View:
         if self._view is None:
-            machines = await self._storage.list(MACHINES.resource)
-            pools = await self._storage.list(MACHINEPOOLS.resource, version=machines.version)
-            self._view = _View(machines, pools)
+            version, each = self._storage.version(), []
+            for dialect in self._names.dialects:
+                machines = await self._storage.list(dialect.workload, version=version)
+                pools = await self._storage.list(dialect.pool, version=version)
+                each.append(_Machines(dialect, self._names, machines, pools))
+            self._view = _View(each, version)
             self._watches = self._view.follow(self._storage)
         return self._view

@@ -10,15 +10,20 @@ Pod is refused with what to do instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import shown
-from twisted_exec.api.kinds import CONSOLE, MACHINES, PODS
+from twisted_exec.api.kinds import CONSOLE, PODS
 from twisted_exec.api.status import BadRequest, MethodNotAllowed, NotImplementedByBackend
+from twisted_exec.apiserver.connect import MachineLocator
+from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.options import Query
+from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import READ_ONLY
 from twisted_exec.apiserver.rest import root_of
 from twisted_exec.streaming.interfaces import IStreamLocator, Location
@@ -29,6 +34,25 @@ from twisted_exec.streaming.site import Request
 _PODS = f"{root_of(PODS)}/namespaces/{{namespace}}/{PODS.resource.plural}"
 _POD = f"{_PODS}/{{name}}"
 _WORDS = {b"POST": "create", b"PUT": "replace", b"PATCH": "patch", b"DELETE": "delete"}
+
+
+@implementer(IStreamLocator)
+class ByPodName:
+    """
+    Finds what is behind a path of a Pod by the machine that it shows.
+
+    :param machines: finds it for the machines of each dialect.
+    """
+
+    def __init__(self, names: PodNames, machines: Mapping[Dialect, MachineLocator]) -> None:
+        self._names, self._machines = names, machines
+
+    def locate(self, request: IRequest) -> Deferred[Location]:
+        """As :meth:`IStreamLocator.locate`."""
+        assert isinstance(request, APIRequest)
+        *_, namespace, _plural, pod, _subresource = split_path(request.path)
+        dialect, name = self._names.machine(pod)
+        return self._machines[dialect].find(request, namespace, name)
 
 
 @implementer(IStreamLocator)
@@ -51,8 +75,9 @@ class PodLocator:
         location: Location = await self._machines.locate(request)
         query = Query(request.args)
         check_container(query)
-        if split_path(request.path)[-1] == "exec":
-            _check_command(query, location.subject.machine)
+        *_, pod, subresource = split_path(request.path)
+        if subresource == "exec":
+            _check_command(query, pod)
         _check_streams(query)
         return location
 
@@ -86,7 +111,7 @@ def _check_streams(query: Query) -> None:
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
 
 
-def add_consoles(routes: Routes, proxy: Proxy) -> None:
+def add_pod_consoles(routes: Routes, proxy: Proxy) -> None:
     """
     ``pods/attach`` and ``pods/exec``, as GET and POST.
 
@@ -100,12 +125,13 @@ def add_consoles(routes: Routes, proxy: Proxy) -> None:
         routes.add(["GET", "POST"], f"{_POD}/{subresource}", handle)
 
 
-def add_refusals(routes: Routes) -> None:
+def add_refusals(routes: Routes, names: PodNames) -> None:
     """What a console has not, and what a view lets nobody do."""
+    read_only = partial(_read_only, names)
     routes.add(["GET", "POST"], f"{_POD}/portforward", _no_ports)
-    routes.add(["POST", "DELETE"], _PODS, _read_only)
-    routes.add(["PUT", "PATCH", "DELETE"], _POD, _read_only)
-    routes.add(["PUT", "PATCH"], f"{_POD}/status", _read_only)
+    routes.add(["POST", "DELETE"], _PODS, read_only)
+    routes.add(["PUT", "PATCH", "DELETE"], _POD, read_only)
+    routes.add(["PUT", "PATCH"], f"{_POD}/status", read_only)
     routes.add(["PUT", "PATCH"], f"{_POD}/ephemeralcontainers", _no_containers)
 
 
@@ -121,9 +147,9 @@ async def _no_containers(request: Request, values: Mapping[str, str]) -> None:
     raise MethodNotAllowed(f'machine "{values["name"]}": {_no_commands(values["name"])}')
 
 
-async def _read_only(request: Request, values: Mapping[str, str]) -> None:
+async def _read_only(names: PodNames, request: Request, values: Mapping[str, str]) -> None:
     request.setHeader(b"Allow", b"GET")
-    name = values.get("name")
-    which = f'machine "{name}"' if name else "machines"
-    told = f"{_WORDS[request.method]} {which} in API group {MACHINES.resource.group} instead"
+    dialect, name = names.machine(values.get("name", ""))
+    which = f'{dialect.noun} "{name}"' if name else dialect.workload.plural
+    told = f"{_WORDS[request.method]} {which} in API group {dialect.group} instead"
     raise MethodNotAllowed(f"{READ_ONLY}: {told}")

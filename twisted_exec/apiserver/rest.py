@@ -20,7 +20,7 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.apiserver.encoding import list_pieces, object_json
-from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.options import (
     LIST,
@@ -77,7 +77,7 @@ class REST:
         verbs: Verbs,
         watches: Watches,
         gate: Gate,
-        fence: Fence,
+        fence: Fences,
         limits: Limits,
         now: Callable[[], float],
     ) -> None:

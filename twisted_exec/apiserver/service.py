@@ -24,13 +24,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.assembly import assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.auth.interfaces import IAuthenticator
-from twisted_exec.auth.rbac import BOOTSTRAP
+from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     ITokenAuthenticator,
@@ -67,6 +68,7 @@ class Settings:
     :param pools_named: whether a poollet's certificate must name its pool.
     :param drain_seconds: how long sessions may go on when the server stops.
     :param pods_view: show each machine as a Pod as well.
+    :param dialects: whose machines there are, each once; Pods of the first keep their names.
     :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
@@ -83,6 +85,7 @@ class Settings:
     pools_named: bool = True
     drain_seconds: float = 5.0
     pods_view: bool = True
+    dialects: Sequence[Dialect] = (DEFAULT,)
     allowed_origins: Collection[bytes] = ()
 
 
@@ -156,6 +159,7 @@ class APIServer(Service):
             audit,
             metrics or new_registry(),
             reactor,
+            dialects=settings.dialects,
             pods_view=settings.pods_view,
             allowed_origins=settings.allowed_origins,
         )
@@ -196,7 +200,8 @@ class APIServer(Service):
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
-        await bootstrap(self._storage, self._parts.verbs, BOOTSTRAP)
+        objects = bootstrap_objects(self._settings.dialects)
+        await bootstrap(self._storage, self._parts.verbs, objects)
         for follower in self._parts.followers:
             self._begin(follower)
         self._port = await endpoint.listen(self._site)

@@ -12,7 +12,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 from twisted.web import http
 
-from twisted_exec.api.kinds import MACHINES, Object
+from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
 from twisted_exec.apiserver import discovery
 from twisted_exec.apiserver.filters import APIRequest, Gate
@@ -44,7 +44,7 @@ class APIDispatcher(Dispatcher):
     else nothing is said before it is known who asks.
 
     :param routes: of everything but probes and consoles.
-    :param consoles: of ``machines/exec`` and ``machines/log``.
+    :param consoles: of ``exec`` and ``log`` of machines.
     """
 
     def __init__(self, routes: Routes, consoles: Routes, gate: Gate, probes: Probes) -> None:
@@ -197,14 +197,17 @@ def _aggregated_version(request: Request) -> str:
     raise NotAcceptable("only the following media types are accepted: application/json")
 
 
-def console_routes(proxy: Proxy) -> Routes:
-    """``machines/exec``, as GET and POST; and DELETE, by which who opened a session ends it."""
+def add_consoles(routes: Routes, kind: Kind, proxy: Proxy) -> None:
+    """
+    ``machines/exec`` of one dialect, as GET and POST; and DELETE, by which who opened a session
+    ends it.
+
+    :param kind: its machines.
+    """
 
     async def handle(request: Request, values: Mapping[str, str]) -> None:
         await proxy.handle(request)
 
-    routes = Routes()
-    base = f"{root_of(MACHINES)}/namespaces/{{namespace}}/{MACHINES.resource.plural}/{{name}}"
-    for subresource in MACHINES.connects:
+    base = f"{root_of(kind)}/namespaces/{{namespace}}/{kind.resource.plural}/{{name}}"
+    for subresource in kind.connects:
         routes.add(["GET", "POST", "DELETE"], f"{base}/{subresource}", handle)
-    return routes

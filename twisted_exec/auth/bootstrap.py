@@ -1,8 +1,8 @@
 """
 The roles and bindings that exist from the start.
 
-Kubernetes' own where it has them, with its names; those of ironcore's machine
-pools; and one for the API server that forwards people to poollets.  Nobody but
+Kubernetes' own where it has them, with its names; those of each
+dialect's poollets; and one for the API server that forwards people to poollets.  Nobody but
 ``system:masters`` may open a console until someone binds ``edit`` or ``admin``.
 
 In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of machines: a container's
@@ -13,9 +13,10 @@ Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.auth.groups import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from twisted_exec.auth.rules import EVERYTHING, Rule
 from twisted_exec.tls.pki import FORWARDING_USER
@@ -23,17 +24,11 @@ from twisted_exec.tls.pki import FORWARDING_USER
 Object = dict[str, Any]
 
 _GROUP = "rbac.authorization.k8s.io"
-_COMPUTE = (IRONCORE.group,)
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _EVENTS = ("", "events.k8s.io")
-_MACHINES, _POOLS = IRONCORE.workload.plural, IRONCORE.pool.plural
-_CLASSES = IRONCORE.workload_class.plural
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
-
-POOL_ROLE = IRONCORE.pool_identity_group
-PROXY_ROLE = f"{IRONCORE.group}:system:poollet-proxy"
 
 
 def _object(kind: str, name: str, **more: Any) -> Object:
@@ -70,7 +65,7 @@ def _binding(name: str, *subjects: tuple[str, str], role: str = "") -> Object:
     )
 
 
-def _on(resources: str, verbs: tuple[str, ...], groups: tuple[str, ...] = _COMPUTE) -> Rule:
+def _on(resources: str, verbs: tuple[str, ...], groups: tuple[str, ...]) -> Rule:
     return Rule(verbs, groups, tuple(resources.split()))
 
 
@@ -79,7 +74,7 @@ _CREATE_REVIEWS = (
     _on("subjectaccessreviews", ("create",), ("authorization.k8s.io",)),
 )
 
-_ROLES = [
+_SYSTEM_ROLES = [
     _role("cluster-admin", *EVERYTHING),
     _gathering("admin"),
     _gathering("edit", part_of="admin"),
@@ -89,22 +84,6 @@ _ROLES = [
         _on("roles rolebindings", (*_READ, *_WRITE), (_GROUP,)),
         _on("localsubjectaccessreviews", ("create",), ("authorization.k8s.io",)),
         part_of="admin",
-    ),
-    _role(
-        "system:aggregate-to-edit",
-        _on(_MACHINES, _WRITE),
-        _on(f"{_MACHINES}/exec", ("create",)),
-        _on(f"{_MACHINES}/log", ("get",)),
-        _on("events", _WRITE, _EVENTS),
-        _on("secrets", (*_READ, *_WRITE), ("",)),
-        part_of="edit",
-    ),
-    _role(
-        "system:aggregate-to-view",
-        _on(f"{_MACHINES} {_MACHINES}/status {_POOLS} {_CLASSES}", _READ),
-        _on("events", _READ, _EVENTS),
-        _on("namespaces services", _READ, ("",)),
-        part_of="view",
     ),
     _role(
         "system:basic-user",
@@ -118,28 +97,80 @@ _ROLES = [
     _role("system:discovery", Rule(("get",), non_resource_urls=(*_HEALTH, *_DISCOVERY))),
     _role("system:public-info-viewer", Rule(("get",), non_resource_urls=_HEALTH)),
     _role("system:auth-delegator", *_CREATE_REVIEWS),
-    _role(
-        POOL_ROLE,
-        _on(_POOLS, (*_READ, "create", "update", "patch", "delete")),
-        _on(f"{_POOLS}/status {_MACHINES}/status", ("get", "update", "patch")),
-        _on(_MACHINES, (*_READ, "update", "patch")),
-        _on(f"{_MACHINES}/finalizers", ("update",)),
-        _on(_CLASSES, _READ),
-        _on("events", ("create", "update", "patch"), _EVENTS),
-        _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
-        *_CREATE_REVIEWS,
-    ),
-    _role(PROXY_ROLE, _on(f"{_POOLS}/{IRONCORE.proxy_subresource}", ("create", "get"))),
 ]
-
-_BINDINGS = [
+_SYSTEM_BINDINGS = [
     _binding("cluster-admin", ("Group", MASTERS)),
     _binding("system:basic-user", ("Group", AUTHENTICATED)),
     _binding("system:discovery", ("Group", AUTHENTICATED)),
     _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
-    _binding(POOL_ROLE, ("Group", IRONCORE.pool_identity_group)),
-    _binding(PROXY_ROLE, ("User", FORWARDING_USER)),
 ]
 
-BOOTSTRAP: tuple[Object, ...] = (*_ROLES, *_BINDINGS)
-"""ClusterRoles, then ClusterRoleBindings.  Copy before changing."""
+
+def _editing(dialect: Dialect) -> tuple[Rule, ...]:
+    machines, groups = dialect.workload.plural, (dialect.group,)
+    return (
+        _on(machines, _WRITE, groups),
+        _on(f"{machines}/exec", ("create",), groups),
+        _on(f"{machines}/log", ("get",), groups),
+    )
+
+
+def _viewing(dialect: Dialect) -> Rule:
+    machines, pools = dialect.workload.plural, dialect.pool.plural
+    told = f"{machines} {machines}/status {pools} {dialect.workload_class.plural}"
+    return _on(told, _READ, (dialect.group,))
+
+
+def _poollet_role(dialect: Dialect) -> Object:
+    machines, pools, groups = dialect.workload.plural, dialect.pool.plural, (dialect.group,)
+    return _role(
+        dialect.pool_identity_group,
+        _on(pools, (*_READ, "create", "update", "patch", "delete"), groups),
+        _on(f"{pools}/status {machines}/status", ("get", "update", "patch"), groups),
+        _on(machines, (*_READ, "update", "patch"), groups),
+        _on(f"{machines}/finalizers", ("update",), groups),
+        _on(dialect.workload_class.plural, _READ, groups),
+        _on("events", ("create", "update", "patch"), _EVENTS),
+        _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
+        *_CREATE_REVIEWS,
+    )
+
+
+def _proxy_role(dialect: Dialect) -> Object:
+    proxied = f"{dialect.pool.plural}/{dialect.proxy_subresource}"
+    return _role(dialect.proxy_role, _on(proxied, ("create", "get"), (dialect.group,)))
+
+
+def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
+    """
+    ClusterRoles, then ClusterRoleBindings, with names of their own each.
+
+    :param dialects: whose machines, pools and classes they are about.
+    """
+    several = tuple(dialects)
+    roles = [
+        *_SYSTEM_ROLES,
+        _role(
+            "system:aggregate-to-edit",
+            *(rule for dialect in several for rule in _editing(dialect)),
+            _on("events", _WRITE, _EVENTS),
+            _on("secrets", (*_READ, *_WRITE), ("",)),
+            part_of="edit",
+        ),
+        _role(
+            "system:aggregate-to-view",
+            *(_viewing(dialect) for dialect in several),
+            _on("events", _READ, _EVENTS),
+            _on("namespaces services", _READ, ("",)),
+            part_of="view",
+        ),
+    ]
+    bindings = list(_SYSTEM_BINDINGS)
+    for dialect in several:
+        roles += [_poollet_role(dialect), _proxy_role(dialect)]
+        group = dialect.pool_identity_group
+        bindings += [
+            _binding(group, ("Group", group)),
+            _binding(dialect.proxy_role, ("User", FORWARDING_USER)),
+        ]
+    return (*roles, *bindings)

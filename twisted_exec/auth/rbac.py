@@ -15,12 +15,12 @@ from twisted.internet.defer import Deferred
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.status import Forbidden
-from twisted_exec.auth.bootstrap import BOOTSTRAP
+from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.policy import Policy, RBACObjects
 from twisted_exec.auth.rules import Rule, uncovered
 
-__all__ = ["BOOTSTRAP", "IRuleSource", "RBACAuthorizer", "RBACObjects", "Rule"]
+__all__ = ["IRuleSource", "RBACAuthorizer", "RBACObjects", "Rule", "bootstrap_objects"]
 
 
 class IRuleSource(Interface):

@@ -63,6 +63,8 @@ class Subject:
     machine: str = ""
     uid: str = ""
     pool: str = ""
+    resource: str = ""
+    """What kind of thing the machine is, such as ``machines.compute.ironcore.dev``."""
     subresource: str = "exec"
     """What of the machine: its console (``exec``), or what that has printed (``log``)."""
     caller: str = ""

@@ -2,13 +2,18 @@
 The kinds that the API server serves: one definition each.
 """
 
+from collections.abc import Sequence
+
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import ipam, networking, storage
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
-from twisted_exec.api.kinds.machines import MACHINES, class_name, image_of, pool_name
+from twisted_exec.api.kinds.machines import image_of
+from twisted_exec.api.kinds.machines import kind as machine_kind
 from twisted_exec.api.kinds.pods import CONSOLE, PODS
-from twisted_exec.api.kinds.pools import ADDRESS_TYPES, MACHINECLASSES, MACHINEPOOLS
+from twisted_exec.api.kinds.pools import ADDRESS_TYPES, class_kind
+from twisted_exec.api.kinds.pools import kind as pool_kind
 from twisted_exec.api.kinds.rbac import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
@@ -26,14 +31,8 @@ from twisted_exec.api.kinds.reviews import (
 )
 from twisted_exec.api.kinds.secrets import SECRETS
 
-ALL: tuple[Kind, ...] = (
-    NAMESPACES,
-    EVENTS,
-    SERVICES,
-    SECRETS,
-    MACHINES,
-    MACHINEPOOLS,
-    MACHINECLASSES,
+_CORE: tuple[Kind, ...] = (NAMESPACES, EVENTS, SERVICES, SECRETS)
+_OTHERS: tuple[Kind, ...] = (
     TOKENREVIEWS,
     SELFSUBJECTREVIEWS,
     SELFSUBJECTREVIEWS_V1BETA1,
@@ -47,11 +46,34 @@ ALL: tuple[Kind, ...] = (
     ROLEBINDINGS,
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
-    *storage.kinds("ironcore.dev"),
-    *networking.kinds("ironcore.dev"),
-    *ipam.kinds("ironcore.dev"),
 )
-"""Every kind that is always there, in the order in which discovery shows their groups."""
+
+
+def of(dialect: Dialect) -> tuple[Kind, ...]:
+    """The kinds that a dialect brings: machines, pools, classes."""
+    return machine_kind(dialect), pool_kind(dialect), class_kind(dialect)
+
+
+def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
+    """
+    Every kind that is always there, in the order in which discovery shows their groups.
+
+    :param dialects: whose machines there are, each once.
+    """
+    own = [kind for dialect in dialects for kind in of(dialect)]
+    domains = dict.fromkeys(dialect.domain for dialect in dialects if dialect.domain)
+    beside = [
+        kind
+        for domain in domains
+        for room in (storage, networking, ipam)
+        for kind in room.kinds(domain)
+    ]
+    return (*_CORE, *own, *_OTHERS, *beside)
+
+
+MACHINES, MACHINEPOOLS, MACHINECLASSES = of(DEFAULT)
+ALL = served((DEFAULT,))
+"""What a server of the default dialect has."""
 
 __all__ = [
     "ADDRESS_TYPES",
@@ -84,7 +106,10 @@ __all__ = [
     "Connect",
     "Kind",
     "Object",
-    "class_name",
+    "class_kind",
     "image_of",
-    "pool_name",
+    "machine_kind",
+    "of",
+    "pool_kind",
+    "served",
 ]

@@ -1,23 +1,30 @@
 """
-The pools that run machines, and the classes that machines come in.
+The pools that run machines, and the classes that machines come in, of each dialect.
 
-Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``.
+Source: ironcore ``api/compute/v1alpha1`` and ``internal/apis/compute/validation``, and the same
+of onmetal-api and spheric.  Conditions of pools tell when they were told last in every
+dialect, also where the systems' own do not: a pool is believed dead by it.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from twisted_exec.api import fields, quantity
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.kinds.shapes import CONDITIONS, TAINTS
-from twisted_exec.api.schema import array, integer, mapping, reference, string, struct
+from twisted_exec.api.schema import (
+    Schema,
+    array,
+    integer,
+    mapping,
+    reference,
+    string,
+    struct,
+)
 from twisted_exec.api.schema import quantity as quantity_schema
-
-
-def _classes(pool: Object) -> str:
-    available = pool.get("status", {}).get("availableMachineClasses", [])
-    return ",".join(item.get("name", "") for item in available) or "<none>"
 
 
 def _pool_changed(new: Object, old: Object) -> list[Cause]:
@@ -27,62 +34,81 @@ def _pool_changed(new: Object, old: Object) -> list[Cause]:
     return []
 
 
+_CONTINUOUS = "Continuous"
 ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
 """The types of a pool's addresses, in the order in which they are preferred."""
 
-MACHINEPOOLS = Kind(
-    resource=IRONCORE.pool,
-    singular="machinepool",
-    description="MachinePool is what runs machines, reached through its poollet.",
-    schema={
-        "spec": struct(
-            {
-                "providerID": string("Identifies the pool to its provider."),
-                "taints": TAINTS,
-            },
-            description="What the pool shall be.",
-        ),
-        "status": struct(
-            {
-                "state": string("What the pool is.", enum=["Ready", "Pending", "Error", "Offline"]),
-                "conditions": CONDITIONS,
-                "availableMachineClasses": array(
-                    reference(), "The MachineClasses that it has machines of."
-                ),
-                "addresses": array(
-                    struct(
-                        {
-                            "type": string("What kind of address.", enum=list(ADDRESS_TYPES)),
-                            "address": string("A host name or an IP address."),
-                        },
-                        required=["type", "address"],
-                    ),
-                    "Where its poollet is reached.",
-                ),
-                "daemonEndpoints": struct(
-                    {
-                        IRONCORE.endpoint_field: struct(
-                            {"port": integer("Its port.", minimum=-(2**31), maximum=2**31 - 1)},
-                            description="Where the poollet listens.",
-                        )
-                    },
-                    description="The ports of its programs.",
-                ),
-                "capacity": mapping(quantity_schema(), "What it has in all."),
-                "allocatable": mapping(quantity_schema(), "What is left of it."),
-            },
-            description="What the pool is.",
-        ),
+
+@cache
+def kind(dialect: Dialect) -> Kind:
+    """The kind of what runs machines."""
+    name = dialect.pool.kind
+    return Kind(
+        resource=dialect.pool,
+        singular=name.lower(),
+        description=f"{name} is what runs {dialect.workload.plural}, reached through its poollet.",
+        schema={"spec": _SPEC, "status": _status(dialect)},
+        columns=_columns(dialect),
+        has_status=True,
+        counts_generation=True,
+        validate_update=_pool_changed,
+    )
+
+
+_SPEC = struct(
+    {
+        "providerID": string("Identifies the pool to its provider."),
+        "taints": TAINTS,
     },
-    columns=(Column("MachineClasses", _classes),),
-    has_status=True,
-    counts_generation=True,
-    validate_update=_pool_changed,
+    description="What the pool shall be.",
 )
+_ADDRESSES = array(
+    struct(
+        {
+            "type": string("What kind of address.", enum=list(ADDRESS_TYPES)),
+            "address": string("A host name or an IP address."),
+        },
+        required=["type", "address"],
+    ),
+    "Where its poollet is reached.",
+)
+_ENDPOINT = struct(
+    {"port": integer("Its port.", minimum=-(2**31), maximum=2**31 - 1)},
+    description="Where the poollet listens.",
+)
+
+
+def _status(dialect: Dialect) -> Schema:
+    properties = {
+        "state": string("What the pool is.", enum=["Ready", "Pending", "Error", "Offline"]),
+        "conditions": CONDITIONS,
+        "addresses": _ADDRESSES,
+        "daemonEndpoints": struct(
+            {dialect.endpoint_field: _ENDPOINT}, description="The ports of its programs."
+        ),
+        "capacity": mapping(quantity_schema(), "What it has in all."),
+        "allocatable": mapping(quantity_schema(), "What is left of it."),
+    }
+    if dialect.classes_field:
+        told = f"The {dialect.workload_class.kind} objects that it has {dialect.noun}s of."
+        properties[dialect.classes_field] = array(reference(), told)
+    return struct(properties, description="What the pool is.")
+
+
+def _columns(dialect: Dialect) -> tuple[Column, ...]:
+    key = dialect.classes_field
+
+    def read(pool: Object) -> str:
+        available = pool.get("status", {}).get(key, [])
+        return ",".join(item.get("name", "") for item in available) or "<none>"
+
+    # "availableMachineClasses" is shown as "MachineClasses".
+    return (Column(key.removeprefix("available"), read),) if key else ()
 
 
 def _validate_class(machine_class: Object) -> list[Cause]:
     causes: list[Cause] = []
+    measured = machine_class.get("class") != _CONTINUOUS
     capabilities = machine_class.get("capabilities", {})
     for key, given in capabilities.items():
         field = f"capabilities[{key}]"
@@ -96,15 +122,17 @@ def _validate_class(machine_class: Object) -> list[Cause]:
     causes += [
         fields.required(f"capabilities[{key}]", "must be greater than zero")
         for key in ("cpu", "memory")
-        if key not in capabilities
+        if measured and key not in capabilities
     ]
     return causes
 
 
 def _class_changed(new: Object, old: Object) -> list[Cause]:
-    if new.get("capabilities") != old.get("capabilities"):
-        return [fields.forbidden("capabilities", "field is immutable")]
-    return []
+    return [
+        fields.forbidden(key, "field is immutable")
+        for key in ("capabilities", "class")
+        if new.get(key) != old.get(key)
+    ]
 
 
 def _capability(key: str) -> Column:
@@ -112,13 +140,23 @@ def _capability(key: str) -> Column:
     return Column(name, lambda obj: str(obj.get("capabilities", {}).get(key, "<none>")))
 
 
-MACHINECLASSES = Kind(
-    resource=IRONCORE.workload_class,
-    singular="machineclass",
-    description="MachineClass is a size of machines.",
-    schema={"capabilities": mapping(quantity_schema(), "What a machine of this class has.")},
-    columns=(_capability("cpu"), _capability("memory")),
-    counts_generation=True,
-    validate=_validate_class,
-    validate_update=_class_changed,
-)
+@cache
+def class_kind(dialect: Dialect) -> Kind:
+    """The kind of what sizes there are."""
+    name = dialect.workload_class.kind
+    schema = {"capabilities": mapping(quantity_schema(), f"What a {dialect.noun} of it has.")}
+    if dialect.discrete_classes:
+        schema["class"] = string(
+            f"Discrete: its capabilities; Continuous: whatever the {dialect.noun} asks for.",
+            enum=[_CONTINUOUS, "Discrete"],
+        )
+    return Kind(
+        resource=dialect.workload_class,
+        singular=name.lower(),
+        description=f"{name} is a size of {dialect.workload.plural}.",
+        schema=schema,
+        columns=(_capability("cpu"), _capability("memory")),
+        counts_generation=True,
+        validate=_validate_class,
+        validate_update=_class_changed,
+    )

@@ -1,0 +1,63 @@
+"""
+The fences round the poollets of every dialect that a server has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.selectors import FieldSelector
+from twisted_exec.apiserver.fence import Fence
+from twisted_exec.apiserver.interfaces import Change, IAdmission
+from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.interfaces import IStorage
+
+
+@implementer(IAdmission)
+class Fences:
+    """
+    Lets happen what every dialect's :class:`Fence` lets happen.
+
+    A poollet of one dialect is nobody to the fences of the others, and what it is
+    not expressly allowed its own fence refuses.
+    """
+
+    def __init__(self, dialects: Iterable[Dialect], storage: IStorage) -> None:
+        self._each = [Fence(dialect, storage) for dialect in dialects]
+
+    def pool_of(self, user: User) -> str | None:
+        """
+        The pool whose poollet this is, ``None`` for anyone else.
+
+        :raises Forbidden: it claims to be a poollet and names no pool.
+        """
+        pools = [fence.pool_of(user) for fence in self._each]
+        return next((pool for pool in pools if pool is not None), None)
+
+    def check_get(self, user: User, kind: Kind, obj: Object) -> None:
+        """As :meth:`Fence.check_get`."""
+        for fence in self._each:
+            fence.check_get(user, kind, obj)
+
+    def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
+        """As :meth:`Fence.check_list`."""
+        for fence in self._each:
+            fence.check_list(user, kind, chosen)
+
+    def check_connect(self, user: User, name: str) -> None:
+        """As :meth:`Fence.check_connect`."""
+        for fence in self._each:
+            fence.check_connect(user, name)
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return Deferred.fromCoroutine(self._admit(change))
+
+    async def _admit(self, change: Change) -> None:
+        for fence in self._each:
+            await fence.admit(change)
