@@ -24,8 +24,8 @@ from tests import procfs
 from tests.flows.deployment import Deployment
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.iri.methods import METHODS
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revisions import revision
 
 from .console import Console
 
@@ -51,8 +51,8 @@ class Chain:
         tls.load_cert_chain(pair.certificate, pair.key)
         self._tls = tls
         channel = grpc.insecure_channel(deployment.iri_target)
-        self._exec = _unary(channel, "Exec")
-        machines = _unary(channel, "ListMachines")(pb.ListMachinesRequest()).machines
+        self._exec = _unary(channel, "exec")
+        machines = _unary(channel, "list_machines")(pb.ListMachinesRequest()).machines
         label = IRONCORE.name_label
         self._ids = {one.metadata.labels[label]: one.metadata.id for one in machines}
 
@@ -83,11 +83,11 @@ class Chain:
 
 
 def _unary(channel: grpc.Channel, name: str) -> grpc.UnaryUnaryMultiCallable:
-    method = METHODS[name]
+    call = revision("ironcore").call(name)
     return channel.unary_unary(
-        method.path,
-        request_serializer=method.request.SerializeToString,
-        response_deserializer=method.response.FromString,
+        call.path,
+        request_serializer=call.encode_request,
+        response_deserializer=call.decode_response,
     )
 
 

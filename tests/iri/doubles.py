@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from zope.interface import implementer
 
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.iri.methods import CONSOLE_METHODS, METHODS
+from twisted_exec.iri.revisions import CONSOLE, IRONCORE
 
-_ALL = (*METHODS.values(), *CONSOLE_METHODS.values())
+_ALL = (*IRONCORE.calls.values(), *CONSOLE.calls.values())
 
 
 @implementer(IMachineRuntime, IMachineLogs)

@@ -58,7 +58,7 @@ class LimitTests(RPCCase):
         client, request = self.connect(), pb.CreateMachineRequest()
         request.machine.metadata.annotations["a"] = "x" * (5 << 20)
         found = await self.refusal(client.create_machine(request))
-        self.assertEqual(found.code, 429)
+        self.assertEqual(found.code, 413)
         self.assertIn("larger than max", found.message)
         self.assertEqual(self.runtime.calls, [])
         await client.version(pb.VersionRequest())

@@ -11,8 +11,26 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from grpc_tools import protoc
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.iri.protos import console_pb2, event_pb2, machine_pb2, meta_pb2
+from twisted_exec.iri import protos
+from twisted_exec.iri.protos import (
+    console_pb2,
+    event_pb2,
+    machine02_pb2,
+    machine_pb2,
+    meta_pb2,
+    onmetal_pb2,
+    spheric_pb2,
+)
 
+MODULES = {
+    "meta": meta_pb2,
+    "event": event_pb2,
+    "machine": machine_pb2,
+    "console": console_pb2,
+    "machine02": machine02_pb2,
+    "onmetal": onmetal_pb2,
+    "spheric": spheric_pb2,
+}
 ROOT = Path(__file__).parents[2]
 FOLDER = "twisted_exec/iri/protos"
 
@@ -22,8 +40,7 @@ class CurrentTests(SynchronousTestCase):
 
     def compile(self, out: str) -> FileDescriptorSet:
         """What the ``.proto`` files say now."""
-        names = ("meta", "event", "machine", "console")
-        sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in names]
+        sources = [f"{ROOT}/{FOLDER}/{name}.proto" for name in MODULES]
         status = protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}", *sources])
         self.assertEqual(status, 0)
         return FileDescriptorSet.FromString(Path(out).read_bytes())
@@ -36,17 +53,27 @@ class CurrentTests(SynchronousTestCase):
         """
         with tempfile.NamedTemporaryFile() as out:
             written = self.compile(out.name)
-        committed = []
-        for module in (meta_pb2, event_pb2, machine_pb2, console_pb2):
-            committed.append(FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb))
+        committed = {
+            one.name: one
+            for one in (
+                FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+                for module in MODULES.values()
+            )
+        }
         for file in written.file:
             for message in file.message_type:
                 _drop_json_names(message)
-        self.assertEqual(list(written.file), committed)
+        self.assertEqual({one.name: one for one in written.file}, committed)
+
+    def test_all(self) -> None:
+        """Every ``.proto`` there is is generated, and the command that does it names it."""
+        found = {path.stem for path in (ROOT / FOLDER).glob("*.proto")}
+        self.assertEqual(found, set(MODULES))
+        self.assertIn("{" + ",".join(MODULES) + "}.proto", protos.__doc__ or "")
 
     def test_oldest_runtime(self) -> None:
         """The generated code asks for no protobuf newer than the declared floor, 6.30."""
-        for module in (meta_pb2, event_pb2, machine_pb2, console_pb2):
+        for module in MODULES.values():
             text = Path(module.__file__).read_text()
             self.assertIn("# Protobuf Python Version: 6.30.0", text)
 

@@ -1,6 +1,8 @@
 """
 A machine runtime behind gRPC, used as if it were in this process.
 
+It may speak any revision of the interface (:mod:`.revisions`); whoever calls does not notice.
+
 grpcio has its own threads; they meet the reactor in one place, the done callback
 of a call's future.  Channels are opened by the first call, not before: a program is made
 before its daemon forks.
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -20,15 +22,24 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 
+from .answers import read_answer
 from .interfaces import IMachineLogs, IMachineRuntime
-from .methods import CONSOLE_METHODS, METHODS, Metadata, exec_metadata, from_grpc
+from .methods import (
+    CHANGE_SECONDS,
+    DEADLINE_SECONDS,
+    Metadata,
+    exec_metadata,
+    from_grpc,
+    told_status,
+)
 from .protos import console_pb2
 from .protos import machine_pb2 as pb
+from .revision import Call
+from .revisions import CONSOLE
+from .revisions import revision as revision_named
 from .target import MutualTLS, Target, TargetError, check_socket, parse_target
-
-_Answer = TypeVar("_Answer", bound=Message)
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2
@@ -73,8 +84,12 @@ class IRIClient(Service):
         disk are used by the next call.
     :param trusted_uids: users besides root and this process's own that may own
         the runtime's UNIX socket.
-    :param timeout_seconds: the deadline of every call.
+    :param revision: the name of what the runtime speaks, one of
+        :data:`~twisted_exec.iri.revisions.REVISIONS`.
+    :param timeout_seconds: the deadline of every call; default: that of its method
+        (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
     :raises TargetError: the target cannot be used as given.
+    :raises ValueError: there is no such revision.
     """
 
     _log = Logger()
@@ -86,11 +101,13 @@ class IRIClient(Service):
         *,
         tls: MutualTLS | None = None,
         trusted_uids: Collection[int] = (),
-        timeout_seconds: float = 10.0,
+        revision: str = "ironcore",
+        timeout_seconds: float | None = None,
     ) -> None:
         self.target = parse_target(target) if isinstance(target, str) else target
         if not self.target.is_unix and tls is None:
             raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
+        self.revision = revision_named(revision)
         self._reactor = reactor
         self._tls = tls
         self._trusted = {os.getuid(), *trusted_uids}
@@ -108,61 +125,61 @@ class IRIClient(Service):
             link.channel.close()
 
     def version(self, request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
-        return self._call("Version", request, pb.VersionResponse)
+        return self._call("version", request)
 
     def list_events(self, request: pb.ListEventsRequest) -> Deferred[pb.ListEventsResponse]:
-        return self._call("ListEvents", request, pb.ListEventsResponse)
+        return self._call("list_events", request)
 
     def list_machines(self, request: pb.ListMachinesRequest) -> Deferred[pb.ListMachinesResponse]:
-        return self._call("ListMachines", request, pb.ListMachinesResponse)
+        return self._call("list_machines", request)
 
     def create_machine(
         self, request: pb.CreateMachineRequest
     ) -> Deferred[pb.CreateMachineResponse]:
-        return self._call("CreateMachine", request, pb.CreateMachineResponse)
+        return self._call("create_machine", request)
 
     def delete_machine(
         self, request: pb.DeleteMachineRequest
     ) -> Deferred[pb.DeleteMachineResponse]:
-        return self._call("DeleteMachine", request, pb.DeleteMachineResponse)
+        return self._call("delete_machine", request)
 
     def update_machine_annotations(
         self, request: pb.UpdateMachineAnnotationsRequest
     ) -> Deferred[pb.UpdateMachineAnnotationsResponse]:
-        return self._call("UpdateMachineAnnotations", request, pb.UpdateMachineAnnotationsResponse)
+        return self._call("update_machine_annotations", request)
 
     def update_machine_power(
         self, request: pb.UpdateMachinePowerRequest
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
-        return self._call("UpdateMachinePower", request, pb.UpdateMachinePowerResponse)
+        return self._call("update_machine_power", request)
 
     def attach_volume(self, request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]:
-        return self._call("AttachVolume", request, pb.AttachVolumeResponse)
+        return self._call("attach_volume", request)
 
     def detach_volume(self, request: pb.DetachVolumeRequest) -> Deferred[pb.DetachVolumeResponse]:
-        return self._call("DetachVolume", request, pb.DetachVolumeResponse)
+        return self._call("detach_volume", request)
 
     def update_volume(self, request: pb.UpdateVolumeRequest) -> Deferred[pb.UpdateVolumeResponse]:
-        return self._call("UpdateVolume", request, pb.UpdateVolumeResponse)
+        return self._call("update_volume", request)
 
     def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> Deferred[pb.AttachNetworkInterfaceResponse]:
-        return self._call("AttachNetworkInterface", request, pb.AttachNetworkInterfaceResponse)
+        return self._call("attach_network_interface", request)
 
     def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]:
-        return self._call("DetachNetworkInterface", request, pb.DetachNetworkInterfaceResponse)
+        return self._call("detach_network_interface", request)
 
     def status(self, request: pb.StatusRequest) -> Deferred[pb.StatusResponse]:
-        return self._call("Status", request, pb.StatusResponse)
+        return self._call("status", request)
 
     def exec(
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> Deferred[pb.ExecResponse]:
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
-        return self._call("Exec", request, pb.ExecResponse, metadata)
+        return self._call("exec", request, metadata)
 
     def log(
         self,
@@ -174,44 +191,48 @@ class IRIClient(Service):
     ) -> Deferred[console_pb2.LogResponse]:
         """A runtime of foreign make fails it with ``NotImplementedByBackend``."""
         metadata = exec_metadata(user=user, machine_uid=machine_uid, session=session)
-        return self._call("Log", request, console_pb2.LogResponse, metadata)
+        return self._call("log", request, metadata)
 
-    def _call(
-        self, name: str, request: Message, _answer: type[_Answer], metadata: Metadata = ()
-    ) -> Deferred[_Answer]:
+    def _call(self, attribute: str, request: Message, metadata: Metadata = ()) -> Deferred[Any]:
         """One unary call; fails with an :class:`APIError`.  Cancelling ends the call."""
-        method = METHODS.get(name) or CONSOLE_METHODS[name]
         try:
+            call = CONSOLE.calls.get(attribute) or self.revision.call(attribute)
+            raw = call.encode_request(request)
             link = self._open()
         except (TargetError, FileNotFoundError) as problem:
             return fail(self._unreachable(str(problem)))
-        stub = link.channel.unary_unary(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
-        )
-        future = stub.future(request, timeout=self._timeout_seconds, metadata=metadata)
+        except APIError as refusal:
+            return fail(refusal)
+        # The bytes are read here: what raises in a deserializer is a traceback in a log.
+        stub = link.channel.unary_unary(call.path)
+        future = stub.future(raw, timeout=self._deadline(attribute), metadata=metadata)
         link.calls += 1
-        answer: Deferred[_Answer] = Deferred(lambda _: future.cancel())
+        answer: Deferred[Any] = Deferred(lambda _: future.cancel())
 
-        def done() -> None:
+        def done(read: Message | APIError | None) -> None:
             link.ended()
-            outcome = self._outcome(future, getattr(request, "machine_id", ""))
+            outcome = self._outcome(future, read, getattr(request, "machine_id", ""))
             if answer.called:
                 return
             if isinstance(outcome, APIError):
                 answer.errback(outcome)
             else:
-                answer.callback(cast(_Answer, outcome))
+                answer.callback(outcome)
 
-        future.add_done_callback(lambda _: self._reactor.callFromThread(done))
+        # Read in grpcio's thread: a long list does not keep the reactor waiting.
+        future.add_done_callback(lambda _: self._reactor.callFromThread(done, _read(call, future)))
         return answer
+
+    def _deadline(self, attribute: str) -> float:
+        if self._timeout_seconds is not None:
+            return self._timeout_seconds
+        return DEADLINE_SECONDS.get(attribute, CHANGE_SECONDS)
 
     def _open(self) -> _Link:
         """The channel to use now; a new one when certificates changed or the old one is stuck."""
         if self.target.is_unix:
             check_socket(self.target.path, self._trusted)
-        stamp = self._tls.stamp() if self._tls is not None else ()
+        stamp = self._current_stamp()
         stale = bool(stamp) and stamp != self._stamp
         # A connection whose peer vanished without a word answers nothing for many minutes.
         stuck = self._timeouts >= _TIMEOUTS_UNTIL_NEW_CONNECTION
@@ -222,6 +243,18 @@ class IRIClient(Service):
             self._link, self._stamp, self._timeouts = _Link(self._channel()), stamp, 0
         return self._link
 
+    def _current_stamp(self) -> tuple[object, ...]:
+        """
+        Changes when what was connected to, or with, is another.
+
+        A socket that is another is a runtime that was started anew: it is used at once, without
+        the back-off that the old one is still owed.
+        """
+        if self.target.is_unix:
+            found = os.lstat(self.target.path)
+            return found.st_dev, found.st_ino, found.st_ctime_ns
+        return self._tls.stamp() if self._tls is not None else ()
+
     def _channel(self) -> Any:
         if self._tls is None or self.target.is_unix:
             return grpc.insecure_channel(str(self.target), options=_OPTIONS)
@@ -229,21 +262,24 @@ class IRIClient(Service):
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         return grpc.secure_channel(str(self.target), credentials, options=_OPTIONS)
 
-    def _outcome(self, future: Any, machine_id: str) -> Message | APIError:
+    def _outcome(
+        self, future: Any, read: Message | APIError | None, machine_id: str
+    ) -> Message | APIError:
         """The answer or the error of a call that has ended."""
         if future.cancelled():
             return ServiceUnavailable("the call to the machine runtime was cancelled")
         code = future.code()
         if code is grpc.StatusCode.OK:
             self._heard()
-            return cast(Message, future.result())
-        if code is grpc.StatusCode.UNAVAILABLE:
+            return cast("Message | APIError", read)
+        trailing = future.trailing_metadata() or ()
+        if code is grpc.StatusCode.UNAVAILABLE and told_status(trailing) is None:
             return self._unreachable(future.details())
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._timeouts += 1
         else:
             self._heard()
-        return from_grpc(code, future.details(), future.trailing_metadata() or (), machine_id)
+        return from_grpc(code, future.details(), trailing, machine_id)
 
     def _heard(self) -> None:
         self._timeouts = 0
@@ -261,3 +297,16 @@ class IRIClient(Service):
                 why=why,
             )
         return from_grpc(grpc.StatusCode.UNAVAILABLE, why)
+
+
+def _read(call: Call, future: Any) -> Message | APIError | None:
+    """What a call that has ended well brought."""
+    if future.cancelled() or future.code() is not grpc.StatusCode.OK:
+        return None
+    try:
+        return read_answer(call, future.result())
+    except APIError as problem:
+        return problem
+    except Exception as problem:
+        # Nothing may keep the caller waiting for ever.
+        return InternalError(f"the machine runtime's answer: {type(problem).__name__}")

@@ -1,27 +1,24 @@
 """
-What the two gRPC adapters agree on: the methods, how errors travel, who asks.
+What the two gRPC adapters agree on: how errors travel, who asks, and how long is waited.
 
-The methods are read from the descriptors.  Errors travel as gRPC status codes, after
-``google.rpc.Code``'s mapping to HTTP; ``RESOURCE_EXHAUSTED`` brings ``retry-after``
-(seconds) in its trailing metadata.  An Exec and a Log bring for whom they are as binary
-metadata, which a runtime that does not know it ignores.
+Errors travel as gRPC status codes, after ``google.rpc.Code``'s mapping to HTTP;
+``RESOURCE_EXHAUSTED`` and ``UNAVAILABLE`` bring ``retry-after`` (seconds) in their trailing
+metadata.  Sixteen codes are fewer than there are refusals, so between programs of ours the code,
+reason and details of the ``Status`` travel as binary metadata as well, and nothing is lost.
+An Exec and a Log bring for whom they are as binary metadata, too.  A program of other make ignores
+what it does not know.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import grpc
-from google.protobuf import message_factory
-from google.protobuf.message import Message
 
 from twisted_exec.api import status as api
-
-from .protos import console_pb2
-from .protos import machine_pb2 as pb
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -32,60 +29,53 @@ _EXEC_KEYS = {
     SESSION: "twisted-exec-session-bin",
 }
 _RETRY_AFTER = "retry-after"
+_STATUS = "twisted-exec-status-bin"
 
-
-@dataclass(frozen=True)
-class Method:
-    """One RPC: its path on the wire, and its name in ``IMachineRuntime``."""
-
-    path: str
-    attribute: str
-    request: type[Message]
-    response: type[Message]
-
-
-def _methods(service: Any) -> dict[str, Method]:
-    return {
-        found.name: Method(
-            path=f"/{service.full_name}/{found.name}",
-            attribute=re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found.name).lower(),
-            request=message_factory.GetMessageClass(found.input_type),
-            response=message_factory.GetMessageClass(found.output_type),
-        )
-        for found in service.methods
-    }
-
-
-_MACHINES = pb.DESCRIPTOR.services_by_name["MachineRuntime"]
-_CONSOLES = console_pb2.DESCRIPTOR.services_by_name["Console"]
-
-SERVICE: str = _MACHINES.full_name
-METHODS: Mapping[str, Method] = _methods(_MACHINES)
-"""Of ``IMachineRuntime``."""
-
-CONSOLE_SERVICE: str = _CONSOLES.full_name
-CONSOLE_METHODS: Mapping[str, Method] = _methods(_CONSOLES)
-"""Of ``IMachineLogs``: our own, beside the interface that all runtimes have."""
+# HTTP/2 peers of gRPC refuse trailers of more than 8 KiB, all in all.
+_LONGEST_STATUS_BYTES = 2048
+_LONGEST_MESSAGE_BYTES = 4096
 
 TOKENS = ("exec", "log")
 """Attributes of the methods that make a token for somebody, and are told for whom."""
+
+DEADLINE_SECONDS: Mapping[str, float] = {
+    "version": 5.0,
+    "status": 5.0,
+    "exec": 5.0,
+    "log": 5.0,
+    "list_machines": 10.0,
+    "list_events": 10.0,
+    "update_machine_annotations": 10.0,
+}
+"""How long the answer to a question may take, by attribute."""
+
+CHANGE_SECONDS = 30.0
+"""How long every other method may take: it makes, changes or ends something."""
 
 _TO_GRPC = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    405: grpc.StatusCode.UNIMPLEMENTED,
+    406: grpc.StatusCode.INVALID_ARGUMENT,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     409: grpc.StatusCode.ABORTED,
     410: grpc.StatusCode.OUT_OF_RANGE,
+    412: grpc.StatusCode.FAILED_PRECONDITION,
     413: grpc.StatusCode.OUT_OF_RANGE,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
     501: grpc.StatusCode.UNIMPLEMENTED,
     502: grpc.StatusCode.UNAVAILABLE,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 _FROM_GRPC: dict[grpc.StatusCode, type[api.APIError]] = {
+    grpc.StatusCode.CANCELLED: api.ServiceUnavailable,
+    grpc.StatusCode.UNKNOWN: api.InternalError,  # what Go makes of any error
     grpc.StatusCode.INVALID_ARGUMENT: api.BadRequest,
     grpc.StatusCode.OUT_OF_RANGE: api.BadRequest,
     grpc.StatusCode.FAILED_PRECONDITION: api.Conflict,
@@ -93,17 +83,34 @@ _FROM_GRPC: dict[grpc.StatusCode, type[api.APIError]] = {
     grpc.StatusCode.UNAUTHENTICATED: api.Unauthorized,
     grpc.StatusCode.PERMISSION_DENIED: api.Forbidden,
     grpc.StatusCode.UNIMPLEMENTED: api.NotImplementedByBackend,
+    grpc.StatusCode.INTERNAL: api.InternalError,
+    grpc.StatusCode.DATA_LOSS: api.InternalError,
 }
 
 
-def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, Metadata]:
-    """The status code and the trailing metadata that tell an error."""
+def to_grpc(error: api.APIError) -> tuple[grpc.StatusCode, str, Metadata]:
+    """The status code, the text and the trailing metadata that tell an error."""
     code = _TO_GRPC.get(error.code, grpc.StatusCode.INTERNAL)
     if error.reason == api.AlreadyExists.reason:
         code = grpc.StatusCode.ALREADY_EXISTS
-    if error.retry_after_seconds is None:
-        return code, ()
-    return code, ((_RETRY_AFTER, str(error.retry_after_seconds)),)
+    trailing: list[tuple[str, str | bytes]] = [(_STATUS, _status(error))]
+    if error.retry_after_seconds is not None:
+        trailing.append((_RETRY_AFTER, str(error.retry_after_seconds)))
+    return code, _fitting(error.message), tuple(trailing)
+
+
+def _status(error: api.APIError) -> bytes:
+    """What the code does not tell; without the details where they are too large."""
+    told: dict[str, Any] = {"code": error.code, "reason": error.reason}
+    whole = json.dumps(told | {"details": error.details}, default=str).encode()
+    return whole if len(whole) <= _LONGEST_STATUS_BYTES else json.dumps(told).encode()
+
+
+def _fitting(message: str) -> str:
+    # It is percent-encoded on the wire.
+    while len(quote(message)) > _LONGEST_MESSAGE_BYTES:
+        message = message[: len(message) * 3 // 4]
+    return message
 
 
 def from_grpc(
@@ -119,12 +126,33 @@ def from_grpc(
     :param machine_id: names the object of a ``NotFound``.
     """
     message = api.one_line(details or "") or f"the machine runtime answered {code.name}"
+    sent = list(trailing)
+    by_code, told = _by_code(code, message, sent, machine_id), told_status(sent)
+    if told is None:
+        return by_code
+    whole = api.from_status(told | {"message": message})
+    if (whole.code, whole.reason) != (by_code.code, by_code.reason):
+        return whole
+    # The same, as the type that callers ask for.
+    by_code.message, by_code.details = whole.message, whole.details
+    by_code.retry_after_seconds = whole.retry_after_seconds
+    by_code.args = whole.args
+    return by_code
+
+
+def _by_code(
+    code: grpc.StatusCode,
+    message: str,
+    trailing: Iterable[tuple[str, str | bytes]],
+    machine_id: str,
+) -> api.APIError:
+    """What the code alone tells, as of any runtime."""
     if code is grpc.StatusCode.NOT_FOUND:
         return api.NotFound("machines", machine_id, message=message)
     if code is grpc.StatusCode.ALREADY_EXISTS:
         return api.APIError(message, code=409, reason=api.AlreadyExists.reason)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return api.TooManyRequests(message, retry_after_seconds=_retry_after(trailing))
+        return _exhausted(message, trailing)
     if code is grpc.StatusCode.UNAVAILABLE:
         return api.ServiceUnavailable("the machine runtime of the pool cannot be reached")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -132,12 +160,35 @@ def from_grpc(
     return _FROM_GRPC.get(code, api.InternalError)(message)
 
 
+def told_status(trailing: Iterable[tuple[str, str | bytes]]) -> dict[str, Any] | None:
+    """The ``Status`` that a runtime of our make sends along; ``None`` from any other."""
+    for key, value in trailing:
+        if key != _STATUS or not isinstance(value, bytes) or len(value) > _LONGEST_STATUS_BYTES:
+            continue
+        try:
+            told = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        # Only refusals: nobody may say by an error that something went well.
+        if isinstance(told, dict) and isinstance(told.get("code"), int) and told["code"] >= 400:
+            return told
+    return None
+
+
+def _exhausted(message: str, trailing: Iterable[tuple[str, str | bytes]]) -> api.APIError:
+    if "larger than max" in message:  # grpcio's own words, for what either side does not take
+        if "CLIENT: " in message:
+            return api.BadGateway(f"the machine runtime's answer is too large: {message}")
+        return api.RequestEntityTooLarge(f"the machine runtime does not take that much: {message}")
+    return api.TooManyRequests(message, retry_after_seconds=_retry_after(trailing))
+
+
 def _retry_after(trailing: Iterable[tuple[str, str | bytes]]) -> int:
     """Seconds, at least 1, also from a peer that tells none or nonsense."""
     for key, value in trailing:
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
         if key.lower() == _RETRY_AFTER and text.isascii() and text.isdigit():
-            return max(1, min(int(text), 3600))
+            return max(1, min(int(text[:5]), 3600))
     return 1
 
 

@@ -1,6 +1,9 @@
 """
 An ``IMachineRuntime`` served by gRPC.
 
+Several services share one address: ``machine.v1alpha1.MachineRuntime`` in one of its revisions,
+spheric's ``runtime.v1alpha1.RuntimeService``, whose name is its own, and our ``Console``.
+
 grpcio answers calls in its own threads.  Each thread hands its call to the
 reactor (:meth:`callFromThread`), waits for the outcome, and answers; the runtime itself only
 ever runs in the reactor's thread.  A call whose client has gone stops waiting, and what
@@ -14,7 +17,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -31,16 +34,10 @@ from twisted_exec.tls.server import ServerTLS
 
 from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 from .interfaces import IMachineLogs, IMachineRuntime
-from .methods import (
-    CONSOLE_METHODS,
-    CONSOLE_SERVICE,
-    METHODS,
-    SERVICE,
-    TOKENS,
-    Method,
-    exec_facts,
-    to_grpc,
-)
+from .methods import TOKENS, exec_facts, to_grpc
+from .revision import Call, Revision
+from .revisions import CONSOLE, IRONCORE, SPHERIC
+from .revisions import revision as revision_named
 from .target import MutualTLS, Target, TargetError, parse_target
 
 _THREADS = 32
@@ -61,7 +58,10 @@ class IRIServer(Service):
     :param reactor: the runtime's.
     :param tls: for TCP targets, required there.
     :param allowed_uids: users besides root and this process's own that may use a UNIX socket.
+    :param revision: the name of what ``machine.v1alpha1.MachineRuntime`` is to be, one of
+        :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :raises TargetError: the target cannot be used as given.
+    :raises ValueError: there is no such revision.
     """
 
     _log = Logger()
@@ -74,11 +74,13 @@ class IRIServer(Service):
         *,
         tls: MutualTLS | None = None,
         allowed_uids: Collection[int] = (),
+        revision: str = IRONCORE.name,
     ) -> None:
         self.target = parse_target(target) if isinstance(target, str) else target
         if not self.target.is_unix and tls is None:
             raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
         self._runtime = IMachineRuntime(runtime)
+        self._served = _served(revision_named(revision))
         self._reactor = reactor
         self._tls = tls
         self._allowed = {0, os.getuid(), *allowed_uids}
@@ -103,13 +105,13 @@ class IRIServer(Service):
             ),
             maximum_concurrent_rpcs=_CONCURRENT_CALLS,
         )
-        services = {SERVICE: METHODS}
+        served = [*self._served]
         if IMachineLogs.providedBy(self._runtime):
-            services[CONSOLE_SERVICE] = CONSOLE_METHODS
+            served.append(CONSOLE)
         self._server.add_generic_rpc_handlers(
             [
-                grpc.method_handlers_generic_handler(service, self._handlers(methods))
-                for service, methods in services.items()
+                grpc.method_handlers_generic_handler(one.service, self._handlers(one))
+                for one in served
             ]
         )
         try:
@@ -219,30 +221,29 @@ class IRIServer(Service):
             shutil.rmtree(self._inner_directory, ignore_errors=True)
             self._inner_directory = ""
 
-    def _handlers(self, methods: Mapping[str, Method]) -> dict[str, Any]:
-        def handler(method: Method) -> Any:
-            # Requests come as bytes: an exception in a deserializer would be a traceback.
+    def _handlers(self, revision: Revision) -> dict[str, Any]:
+        def handler(call: Call) -> Any:
+            # Bytes both ways: an exception in a deserializer would be a traceback.
             return grpc.unary_unary_rpc_method_handler(
-                lambda raw, context: self._answer(method, raw, context),
-                response_serializer=method.response.SerializeToString,
+                lambda raw, context: self._answer(call, raw, context)
             )
 
-        return {name: handler(method) for name, method in methods.items()}
+        return {call.path.rpartition("/")[2]: handler(call) for call in revision.calls.values()}
 
-    def _answer(self, method: Method, raw: bytes, context: Any) -> Message:
+    def _answer(self, call: Call, raw: bytes, context: Any) -> bytes:
         """One call, in one of grpcio's threads."""
         outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         try:
             self._check_client(context)
-            request, facts = self._read(method, raw, context)
+            request, facts = self._read(call, raw, context)
             context.add_callback(outcome.cancel)  # the client has gone
-            self._reactor.callFromThread(self._perform, method, request, facts, outcome)
+            self._reactor.callFromThread(self._perform, call, request, facts, outcome)
             remaining = context.time_remaining() or _LONGEST_CALL_SECONDS
-            return outcome.result(min(remaining, _LONGEST_CALL_SECONDS))
+            return call.encode_response(outcome.result(min(remaining, _LONGEST_CALL_SECONDS)))
         except APIError as error:
-            code, trailing = to_grpc(error)
+            code, message, trailing = to_grpc(error)
             context.set_trailing_metadata(trailing)
-            context.abort(code, error.message)
+            context.abort(code, message)
         except (concurrent.futures.CancelledError, TimeoutError):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call was given up")
         raise AssertionError("abort always raises")
@@ -257,18 +258,18 @@ class IRIServer(Service):
         ):
             raise Forbidden("this client certificate may not use the machine runtime")
 
-    def _read(self, method: Method, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
+    def _read(self, call: Call, raw: bytes, context: Any) -> tuple[Message, dict[str, str]]:
         """:raises BadRequest: not a message of the method."""
         try:
-            request = method.request.FromString(raw)
+            request = call.decode_request(raw)
         except DecodeError:
-            raise BadRequest(f"not a {method.request.DESCRIPTOR.name}") from None
-        facts = exec_facts(context.invocation_metadata()) if method.attribute in TOKENS else {}
+            raise BadRequest(f"not a {call.request.DESCRIPTOR.name}") from None
+        facts = exec_facts(context.invocation_metadata()) if call.attribute in TOKENS else {}
         return request, facts
 
     def _perform(
         self,
-        method: Method,
+        call: Call,
         request: Message,
         facts: dict[str, str],
         outcome: concurrent.futures.Future[Message],
@@ -284,10 +285,15 @@ class IRIServer(Service):
         def failed(failure: Failure) -> None:
             error = failure.value
             if not isinstance(error, APIError):
-                self._log.failure("call of {path}", failure=failure, path=method.path)
+                self._log.failure("call of {path}", failure=failure, path=call.path)
                 error = InternalError("internal error of the machine runtime")
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 outcome.set_exception(error)
 
-        call = maybeDeferred(getattr(self._runtime, method.attribute), request, **facts)
-        call.addCallbacks(succeeded, failed)
+        answering = maybeDeferred(getattr(self._runtime, call.attribute), request, **facts)
+        answering.addCallbacks(succeeded, failed)
+
+
+def _served(revision: Revision) -> list[Revision]:
+    """What stands beside each other: names of services are not shared."""
+    return [IRONCORE, SPHERIC] if revision is SPHERIC else [revision, SPHERIC]

@@ -1,0 +1,251 @@
+"""
+ironcore up to v0.2.4, and onmetal-api's ORI: two revisions with the same names as today's.
+
+Both number the machine's spec otherwise, and have the image in it.  Neither can tell:
+
+* an image of a disk, but that of the machine (:mod:`.revisions_disks`);
+* the guest's hostname;
+* the machine's conditions (left out of answers).
+
+onmetal's cannot tell either:
+
+* events, nor a change of a volume: it has no such methods;
+* how a volume is encrypted, nor how large it is (the latter is left out);
+* that a machine is stopped or is being ended: it is told as suspended and as terminated;
+* of a class more than CPU and memory; a class that has more is left out of answers.
+
+Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
+``ori/apis/machine/v1alpha1/api.proto`` of onmetal-api.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from .protos import machine02_pb2, onmetal_pb2
+from .protos import machine_pb2 as pb
+from .revision import Lose, Translators, make_revision
+from .revisions_disks import IMAGE_DISK, join_image, split_image
+
+_SERVICE = "machine.v1alpha1.MachineRuntime"
+
+_ONMETAL_STATES: Mapping[int, int] = {
+    pb.MACHINE_STOPPED: onmetal_pb2.MACHINE_SUSPENDED,
+    pb.MACHINE_TERMINATING: onmetal_pb2.MACHINE_TERMINATED,
+}
+
+_MILLIS = 1000
+_MOST_CPUS = 1 << 32
+
+
+class _Older:
+    """
+    Translates machines and volumes.
+
+    :param there: the generated module of what travels.
+    :param states: what a state inside is there, where it is not the same.
+    """
+
+    def __init__(self, there: Any, states: Mapping[int, int]) -> None:
+        self._there, self._states = there, states
+
+    def machine_out(self, machine: pb.Machine, lose: Lose) -> Any:
+        made = self._there.Machine()
+        if machine.HasField("metadata"):
+            made.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_out(machine.spec, made.spec, lose)
+        if machine.HasField("status"):
+            self._status_out(machine.status, made.status)
+        return made
+
+    def machine_in(self, machine: Any) -> pb.Machine:
+        made = pb.Machine()
+        if machine.HasField("metadata"):
+            made.metadata.CopyFrom(machine.metadata)
+        if machine.HasField("spec"):
+            self._spec_in(machine.spec, made.spec)
+        if machine.HasField("status"):
+            self._status_in(machine.status, made.status)
+        return made
+
+    def _spec_out(self, spec: pb.MachineSpec, made: Any, lose: Lose) -> None:
+        made.SetInParent()
+        made.power = spec.power
+        setattr(made, "class", getattr(spec, "class"))
+        made.ignition_data = spec.ignition_data
+        made.network_interfaces.extend(spec.network_interfaces)
+        image, disks = split_image(spec.volumes, lose)
+        if image:
+            made.image.image = image
+        made.volumes.extend([self.volume_out(disk, lose) for disk in disks])
+        if spec.guest_config.hostname:
+            lose("a guest hostname")
+
+    def _spec_in(self, spec: Any, made: pb.MachineSpec) -> None:
+        made.SetInParent()
+        made.power = spec.power
+        setattr(made, "class", getattr(spec, "class"))
+        made.ignition_data = spec.ignition_data
+        made.network_interfaces.extend(spec.network_interfaces)
+        disks = [self.volume_in(disk) for disk in spec.volumes]
+        made.volumes.extend(join_image(spec.image.image, disks))
+
+    def _status_out(self, status: pb.MachineStatus, made: Any) -> None:
+        made.SetInParent()
+        made.observed_generation = status.observed_generation
+        made.state = self._states.get(status.state, status.state)
+        made.image_ref = status.image_ref
+        made.volumes.extend([one for one in status.volumes if one.name != IMAGE_DISK])
+        made.network_interfaces.extend(status.network_interfaces)
+
+    def _status_in(self, status: Any, made: pb.MachineStatus) -> None:
+        made.SetInParent()
+        made.observed_generation = status.observed_generation
+        made.state = status.state
+        made.image_ref = status.image_ref
+        made.volumes.extend(status.volumes)
+        made.network_interfaces.extend(status.network_interfaces)
+
+    def volume_out(self, volume: pb.Volume, lose: Lose) -> Any:
+        made = self._there.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("local_disk"):
+            made.empty_disk.SetInParent()
+            made.empty_disk.size_bytes = volume.local_disk.size_bytes
+        if volume.HasField("connection"):
+            self._connection_out(volume.connection, made.connection, lose)
+        return made
+
+    def volume_in(self, volume: Any) -> pb.Volume:
+        made = pb.Volume(name=volume.name, device=volume.device)
+        if volume.HasField("empty_disk"):
+            made.local_disk.SetInParent()
+            made.local_disk.size_bytes = volume.empty_disk.size_bytes
+        if volume.HasField("connection"):
+            made.connection.SetInParent()
+            # The fields that it has are numbered as ours.
+            made.connection.MergeFromString(volume.connection.SerializeToString())
+        return made
+
+    def _connection_out(self, connection: pb.VolumeConnection, made: Any, lose: Lose) -> None:
+        made.SetInParent()
+        if isinstance(made, pb.VolumeConnection):
+            made.CopyFrom(connection)
+            return
+        if connection.encryption_data:
+            lose("how a volume is encrypted")
+        copy_connection(connection, made)
+
+    # Requests and answers.
+
+    def listed_out(self, answer: pb.ListMachinesResponse, lose: Lose) -> Message:
+        found = [self.machine_out(one, lose) for one in answer.machines]
+        made: Message = self._there.ListMachinesResponse(machines=found)
+        return made
+
+    def listed_in(self, answer: Any, lose: Lose) -> Message:
+        return pb.ListMachinesResponse(machines=[self.machine_in(one) for one in answer.machines])
+
+    def one_out(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        """A request or an answer that is a machine."""
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_out(message.machine, lose))
+
+    def one_in(self, to: type[Message], message: Any, lose: Lose) -> Message:
+        if not message.HasField("machine"):
+            return to()
+        return to(machine=self.machine_in(message.machine))
+
+    def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        """A request about a volume of a machine."""
+        made = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            if request.volume.local_disk.image.image:
+                lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
+            made.volume.CopyFrom(self.volume_out(request.volume, lose))
+        return made
+
+    def disk_in(self, to: type[Message], request: Any, lose: Lose) -> Message:
+        made = to(machine_id=request.machine_id)
+        if request.HasField("volume"):
+            made.volume.CopyFrom(self.volume_in(request.volume))
+        return made
+
+    def translators(self) -> Translators:
+        there, found = self._there, {}
+        found[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
+        found[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
+        for name, outward, inward in (
+            ("CreateMachineRequest", self.one_out, self.one_in),
+            ("CreateMachineResponse", self.one_out, self.one_in),
+            ("AttachVolumeRequest", self.disk_out, self.disk_in),
+            ("UpdateVolumeRequest", self.disk_out, self.disk_in),
+        ):
+            ours, theirs = getattr(pb, name), getattr(there, name, None)
+            if theirs is not None:
+                found[ours, theirs] = _to(outward, theirs)
+                found[theirs, ours] = _to(inward, ours)
+        return found
+
+
+def copy_connection(connection: pb.VolumeConnection, made: Any) -> None:
+    """The fields of a volume's connection that every revision has."""
+    made.SetInParent()
+    made.driver, made.handle = connection.driver, connection.handle
+    made.attributes.update(connection.attributes)
+    made.secret_data.update(connection.secret_data)
+
+
+def _to(translate: Any, to: type[Message]) -> Any:
+    return lambda message, lose: translate(to, message, lose)
+
+
+def _status_out(answer: pb.StatusResponse, lose: Lose) -> Message:
+    made = onmetal_pb2.StatusResponse()
+    for one in answer.machine_class_status:
+        resources = dict(one.machine_class.capabilities.resources)
+        cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
+        if resources:
+            lose(f"all resources of the class {one.machine_class.name!r}")
+            continue
+        told = made.machine_class_status.add(quantity=one.quantity)
+        told.machine_class.name = one.machine_class.name
+        told.machine_class.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
+        told.machine_class.capabilities.memory_bytes = memory
+    return made
+
+
+def _status_in(answer: Any, lose: Lose) -> Message:
+    made = pb.StatusResponse()
+    for one in answer.machine_class_status:
+        told = made.machine_class_status.add(quantity=one.quantity)
+        told.machine_class.name = one.machine_class.name
+        has = one.machine_class.capabilities
+        # A part of a CPU counts as one, as in the value of a Kubernetes quantity.
+        resources = told.machine_class.capabilities.resources
+        resources["cpu"] = -(-has.cpu_millis // _MILLIS)
+        resources["memory"] = has.memory_bytes
+    return made
+
+
+IRONCORE_02 = make_revision(
+    "ironcore-0.2",
+    machine02_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=_SERVICE,
+    translators=_Older(machine02_pb2, {}).translators(),
+)
+
+ONMETAL = make_revision(
+    "onmetal",
+    onmetal_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
+    service=_SERVICE,
+    translators={
+        **_Older(onmetal_pb2, _ONMETAL_STATES).translators(),
+        (pb.StatusResponse, onmetal_pb2.StatusResponse): _status_out,
+        (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
+    },
+)
