@@ -108,6 +108,7 @@ class TapTests(SynchronousTestCase):
         """What cannot be meant is refused with what could."""
         for argument, told in (
             ("--addresses=10.0.0.1", "is not TYPE=ADDRESS"),
+            ("--iri-revision=v2", "there are ironcore, ironcore-0.2, onmetal, spheric"),
             ("--addresses=IP=10.0.0.1", "Hostname"),
             ("--drain-seconds=soon", "--drain-seconds: 'soon' is no number of seconds from 0 to"),
             ("--machine-pool-name=Pool A", "--machine-pool-name 'Pool A': lower case letters"),

@@ -13,9 +13,11 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
@@ -56,6 +58,12 @@ class Options(BrowserOptions):
         ["machine-pool-name", None, None, "The pool to serve (required)."],
         ["provider-id", None, None, "The pool's providerID; default twisted-exec://NAME."],
         ["machine-runtime-endpoint", None, None, "gRPC target of the runtime (required)."],
+        [
+            "iri-revision",
+            None,
+            "",
+            f"What the runtime speaks: {', '.join(REVISIONS)}; default: the dialect's.",
+        ],
         ["machine-runtime-ca-file", None, None, "The runtime's CA, for a TCP target."],
         ["machine-runtime-cert-file", None, None, "Our certificate for a TCP target."],
         ["machine-runtime-private-key-file", None, None, "Its private key."],
@@ -108,6 +116,10 @@ class Options(BrowserOptions):
         ):
             if not self[name]:
                 raise UsageError(f"--{name} is missing")
+        try:
+            revision(self["iri-revision"] or IRONCORE.iri_revision)
+        except ValueError as problem:
+            raise UsageError(f"--iri-revision: {problem}") from None
         if dns_subdomain(self["machine-pool-name"]):
             told = "lower case letters, digits, - and . only"
             raise UsageError(f"--machine-pool-name {self['machine-pool-name']!r}: {told}")
@@ -174,6 +186,7 @@ def _program(options: Options, reactor: Any) -> Program:
         reactor,
         tls=_runtime_tls(options),
         trusted_uids=options["runtime-uid"],
+        revision=options["iri-revision"] or IRONCORE.iri_revision,
     )
     audit = JSONLinesAudit(options["audit-log"])
     poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])

@@ -26,6 +26,7 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
+from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, Target, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
@@ -48,6 +49,8 @@ class Settings:
     :param streaming: where to serve consoles; an empty address is a UNIX
         socket in a private directory.
     :param iri_tls: for a TCP target.
+    :param iri_revision: what ``machine.v1alpha1`` is to be, see
+        :mod:`twisted_exec.iri.revisions`; spheric's service is beside it always.
     :param allowed_uids: users besides root and our own that may use the UNIX sockets.
     """
 
@@ -56,6 +59,7 @@ class Settings:
     iri_target: str
     streaming: Listening = Listening("")
     iri_tls: MutualTLS | None = None
+    iri_revision: str = IRONCORE.name
     allowed_uids: Sequence[int] = ()
     drain_seconds: float = 5.0
 
@@ -114,6 +118,7 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
             parse_target(settings.iri_target),
             reactor,
             tls=settings.iri_tls,
+            revision=settings.iri_revision,
             allowed_uids=settings.allowed_uids,
         )
         self.streams.health.add("state", self._probe_state)

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
+from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
@@ -45,6 +46,12 @@ class Options(BrowserOptions):
     optParameters = [
         ["config", None, None, "YAML: the machine classes that this host offers (required)."],
         ["iri-listen", None, None, "gRPC target: unix:///PATH, or dns:///HOST:PORT (required)."],
+        [
+            "iri-revision",
+            None,
+            IRONCORE.name,
+            f"What machine.v1alpha1 is to be there: {', '.join(REVISIONS)}.",
+        ],
         ["state-dir", None, "exec-runtime-state", "What a later start must know; private."],
         ["streaming-listen", None, "", "Consoles: unix:PATH or a TCP endpoint; default: private."],
         ["base-url", None, "", "How poollets reach the consoles; default: as it listens."],
@@ -81,6 +88,10 @@ class Options(BrowserOptions):
         for name in ("config", "iri-listen"):
             if not self[name]:
                 raise UsageError(f"--{name} is missing")
+        try:
+            revision(self["iri-revision"])
+        except ValueError as problem:
+            raise UsageError(f"--iri-revision: {problem}") from None
         if bool(self["tls-cert-file"]) != bool(self["tls-private-key-file"]):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
         if self["base-url"] and "://" not in self["base-url"]:
@@ -126,6 +137,7 @@ def settings(options: Options) -> Settings:
         classes=load(options["config"]),
         state_directory=options["state-dir"],
         iri_target=options["iri-listen"],
+        iri_revision=options["iri-revision"],
         streaming=Listening(
             address,
             base_url=options["base-url"],
