@@ -13,13 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
-from twisted.internet.protocol import Protocol
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred
 from twisted.python.components import proxyForInterface
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
@@ -28,13 +23,13 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.request_cache import RequestCache
 from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.server import IRIServer
-from twisted_exec.iri.target import MutualTLS, Target, parse_target
+from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.tls.endpoints import unix_client_endpoint
 
 from .config import ClassConfig
 from .processes import ProcessTable
 from .service import MARK, MachineRuntime
+from .starting import Starting, probe_iri
 from .stream_server import Listening, StreamServer
 
 STREAM_SOCKET = "stream.sock"
@@ -69,7 +64,7 @@ _Runtime: Any = proxyForInterface(IMachineRuntime, "runtime")
 
 
 @implementer(IMachineLogs)
-class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
+class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
     """
     Runs a runtime, and provides its :class:`~twisted_exec.iri.interfaces.IMachineRuntime`
     and :class:`~twisted_exec.iri.interfaces.IMachineLogs`.
@@ -81,8 +76,6 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
     :raises TargetError: the IRI target cannot be used as given.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         settings: Settings,
@@ -91,6 +84,7 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
         *,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
+        Starting.__init__(self)
         self.settings = settings
         self._reactor, self._checks = reactor, checks
         table = ProcessTable(reactor, MARK)
@@ -123,35 +117,14 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
         )
         self.streams.health.add("state", self._probe_state)
         self.streams.health.add("classes", self._probe_classes)
-        self.streams.health.add("iri", lambda: Deferred.fromCoroutine(self._probe_iri()))
-        self._starting: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []
-        self._outcome: Failure | bool = False
+        self.streams.health.add("iri", self._probe_iri)
 
     def log(self, request: console_pb2.LogRequest, **facts: str) -> Deferred[Any]:
         """As :meth:`IMachineLogs.log`."""
         return self.runtime.log(request, **facts)
 
-    def startService(self) -> None:
-        """Start; problems end :meth:`when_ready`."""
-        super().startService()
-        self._starting = Deferred.fromCoroutine(self._start())
-        self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
-
-    def when_ready(self) -> Deferred[None]:
-        """Fires when machines can be asked for; fails when it cannot start."""
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append(waiting)
-        if self._outcome:
-            self._settle(self._outcome)
-        return waiting
-
-    def stopService(self) -> Deferred[None]:
-        """End the sessions, saying so, then the machines; fires when nothing is left."""
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """See :meth:`Starting.start`."""
         for check in self._checks:
             check()
         await self.runtime.prepare()
@@ -168,28 +141,12 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
             streams=self.streams.exec_url(""),
         )
 
-    async def _stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
+    async def stop(self) -> None:
+        """See :meth:`Starting.stop`."""
         if self.iri.running:
             await self.iri.stopService()
         await self.streams.stopService()
         await self.runtime.stopService()
-
-    def _failed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._settle(failure)
-
-    def _settle(self, outcome: Failure | bool) -> None:
-        self._outcome = outcome
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if isinstance(outcome, Failure):
-                one.errback(outcome)
-            else:
-                one.callback(None)
-        if isinstance(outcome, Failure) and not waiting:
-            self._log.critical("machine runtime: {why}", why=outcome.getErrorMessage())
 
     # Probes.
 
@@ -204,17 +161,5 @@ class RuntimeHost(_Runtime, Service):  # type: ignore[misc]
         if not self.runtime.offered:
             raise ServiceUnavailable("no machine class can be offered")
 
-    async def _probe_iri(self) -> None:
-        target: Target = self.iri.target
-        if target.is_unix:
-            endpoint: Any = unix_client_endpoint(self._reactor, target.path)
-        else:
-            host = _reachable(target.host)
-            endpoint = HostnameEndpoint(self._reactor, host, target.port)
-        connection: Any = await connectProtocol(endpoint, Protocol())
-        connection.transport.abortConnection()
-
-
-def _reachable(host: str) -> str:
-    """An address to connect to where one listens on ``host``, which may be all of them."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    def _probe_iri(self) -> Deferred[object]:
+        return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))

@@ -26,7 +26,7 @@ from twisted_exec.api.logs import parse
 from twisted_exec.api.status import APIError, Forbidden, MethodNotAllowed, NotFound
 from twisted_exec.console.journal import Journal
 from twisted_exec.console.log_stream import LogStream
-from twisted_exec.iri.request_cache import EXEC, LOG, Grant, Reservation
+from twisted_exec.iri.request_cache import EXEC, LOG, Grant, RequestCache, Reservation
 from twisted_exec.observe.metrics import CONTENT_TYPE, metrics_text
 from twisted_exec.streaming.interfaces import (
     Break,
@@ -47,7 +47,7 @@ from twisted_exec.streaming.upgrade_server import refuse_other_sites
 from twisted_exec.tls.unix import peer_uid
 
 if TYPE_CHECKING:
-    from .stream_server import StreamServer
+    from .stream_server import TokenServer
 
 USER_HEADER = b"X-Twisted-Exec-User"
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
@@ -64,21 +64,16 @@ ReadLog = Callable[[Grant], "tuple[Subject, Journal]"]
 """The same for the token of a log: the machine, and what it printed."""
 
 
-class StreamRoutes(Dispatcher):
-    """The resource of a stream server."""
+class ServerRoutes(Dispatcher):
+    """
+    What every server of tokens answers: who may come here at all, probes and figures.
+    """
 
-    def __init__(
-        self, server: StreamServer, attach: Attach, read_log: ReadLog | None = None
-    ) -> None:
+    def __init__(self, server: TokenServer) -> None:
         super().__init__()
-        self._server, self._attach = server, attach
-        self._cache, self._sessions = server.cache, server.sessions
+        self._server = server
         self._allowed = {0, os.getuid(), *server.listening.allowed_uids}
         self._routes = Routes()
-        self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
-        self._routes.add(["DELETE"], "/exec/{token}", self._end)
-        if read_log is not None:
-            self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
         self._routes.add(["GET"], "/healthz", self._healthz)
         self._routes.add(["GET"], "/livez", self._healthz)
         self._routes.add(["GET"], "/readyz", self._readyz)
@@ -99,6 +94,35 @@ class StreamRoutes(Dispatcher):
             uid = peer_uid(transport)
             if uid not in self._allowed:
                 raise Forbidden(f"user {uid} may not open consoles on this socket")
+
+    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
+        respond_text(request, 200, "ok")
+
+    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
+        ready, listing = await self._server.health.ready()
+        respond_text(request, 200 if ready else 503, listing)
+
+    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
+        respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)
+
+
+class StreamRoutes(ServerRoutes):
+    """The resource of a stream server whose machines are here."""
+
+    def __init__(
+        self,
+        server: TokenServer,
+        cache: RequestCache,
+        attach: Attach,
+        read_log: ReadLog | None = None,
+    ) -> None:
+        super().__init__(server)
+        self._attach = attach
+        self._cache, self._sessions = cache, server.sessions
+        self._routes.add(["GET", "POST"], "/exec/{token}", self._exec)
+        self._routes.add(["DELETE"], "/exec/{token}", self._end)
+        if read_log is not None:
+            self._routes.add(["GET"], "/log/{token}", partial(self._read, read_log))
 
     async def _exec(self, request: Request, names: Mapping[str, str]) -> None:
         with self._refusals_on_record(request):
@@ -147,7 +171,7 @@ class StreamRoutes(Dispatcher):
         """
         :raises NotFound: the token is not good for that.
         """
-        user, uid = _told(request, USER_HEADER), _told(request, UID_HEADER)
+        user, uid = told(request, USER_HEADER), told(request, UID_HEADER)
         request.subject = replace(request.subject, user=user, uid=uid)
         return self._cache.reserve(token, user=user, machine_uid=uid, purpose=purpose)
 
@@ -199,23 +223,13 @@ class StreamRoutes(Dispatcher):
             names["token"],
             ending,
             session=session,
-            user=_told(request, USER_HEADER),
-            machine_uid=_told(request, UID_HEADER),
+            user=told(request, USER_HEADER),
+            machine_uid=told(request, UID_HEADER),
         )
         respond_json(request, 200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
-    async def _healthz(self, request: Request, names: Mapping[str, str]) -> None:
-        respond_text(request, 200, "ok")
 
-    async def _readyz(self, request: Request, names: Mapping[str, str]) -> None:
-        ready, listing = await self._server.health.ready()
-        respond_text(request, 200 if ready else 503, listing)
-
-    async def _metrics(self, request: Request, names: Mapping[str, str]) -> None:
-        respond(request, 200, metrics_text(self._server.registry), CONTENT_TYPE)
-
-
-def _told(request: Request, header: bytes) -> str:
+def told(request: Request, header: bytes) -> str:
     """
     A percent-encoded header's text, or nothing.
 

@@ -36,7 +36,7 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import accept_at_once
 from twisted_exec.tls.unix import checked_socket_path
 
-from .stream_routes import Attach, ReadLog, StreamRoutes
+from .stream_routes import Attach, ReadLog, ServerRoutes, StreamRoutes
 
 _MAX_BODY_BYTES = 64 << 10
 
@@ -62,15 +62,13 @@ class Listening:
     allowed_origins: Collection[bytes] = ()
 
 
-class StreamServer(Service):
+class TokenServer(Service):
     """
-    Serves consoles for tokens.
+    Serves whatever a token leads to.
 
-    :param attach: see :data:`~twisted_exec.runtimes.stream_routes.Attach`.
-    :param cache: the tokens; whoever answers Exec puts them there.
+    :param hop: who this is, in audit records.
+    :param told: likewise, in what users read when it stops.
     :param drain_seconds: how long sessions may take to end when it stops.
-    :param read_log: see :data:`~twisted_exec.runtimes.stream_routes.ReadLog`; ``None``
-        serves no logs.
     :ivar sessions: those that are live.
     :ivar health: ``/readyz`` asks it; probes are its user's business.
     """
@@ -78,24 +76,25 @@ class StreamServer(Service):
     def __init__(
         self,
         listening: Listening,
-        attach: Attach,
-        cache: RequestCache,
         audit: IAuditSink,
         reactor: Any,
         *,
+        hop: str,
+        told: str,
         drain_seconds: float = 5.0,
-        read_log: ReadLog | None = None,
     ) -> None:
-        self.listening, self.cache = listening, cache
+        self.listening = listening
         self.health = Health(reactor)
         self.registry = new_registry()
-        trail = Trail(audit, "runtime", reactor)
-        self.sessions = Sessions(trail, SessionMetrics(self.registry))
-        self._reactor, self._drain_seconds = reactor, drain_seconds
-        routes = StreamRoutes(self, attach, read_log)
-        self._site = Site(routes, reactor, max_body_bytes=_MAX_BODY_BYTES)
+        self.sessions = Sessions(Trail(audit, hop, reactor), SessionMetrics(self.registry))
+        self._reactor, self._drain_seconds, self._told = reactor, drain_seconds, told
+        self._site = Site(self.make_routes(), reactor, max_body_bytes=_MAX_BODY_BYTES)
         self._port: IListeningPort | None = None
         self._base_url = ""
+
+    def make_routes(self) -> ServerRoutes:
+        """What is answered; called once, when all else is there."""
+        return ServerRoutes(self)
 
     @property
     def clock(self) -> Any:
@@ -177,8 +176,44 @@ class StreamServer(Service):
         elif port is not None:
             await maybeDeferred(port.stopListening)
         self._site.drain()
-        ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
+        ending = Ending(SHUTTING_DOWN, f"{self._told} is shutting down")
         await self.sessions.drain(self._reactor, self._drain_seconds, ending)
+
+
+class StreamServer(TokenServer):
+    """
+    Serves consoles for tokens.
+
+    :param attach: see :data:`~twisted_exec.runtimes.stream_routes.Attach`.
+    :param cache: the tokens; whoever answers Exec puts them there.
+    :param read_log: see :data:`~twisted_exec.runtimes.stream_routes.ReadLog`; ``None``
+        serves no logs.
+    """
+
+    def __init__(
+        self,
+        listening: Listening,
+        attach: Attach,
+        cache: RequestCache,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        drain_seconds: float = 5.0,
+        read_log: ReadLog | None = None,
+    ) -> None:
+        self._attach, self._cache, self._read_log = attach, cache, read_log
+        super().__init__(
+            listening,
+            audit,
+            reactor,
+            hop="runtime",
+            told="the machine runtime",
+            drain_seconds=drain_seconds,
+        )
+
+    def make_routes(self) -> ServerRoutes:
+        """See :meth:`TokenServer.make_routes`."""
+        return StreamRoutes(self, self._cache, self._attach, self._read_log)
 
 
 def unix_path(address: str) -> str:

@@ -1,0 +1,348 @@
+"""
+The runtime's machines as objects of the target cluster, and back: names and shapes, no I/O.
+
+An object carries what the runtime interface told of its machine: labels and annotations each as
+JSON in one annotation, because they are the caller's and may be longer than labels can be.  The
+names are those of ironcore's own machinebroker (``broker/machinebroker/api/v1alpha1`` and
+``server/machine_create.go``), so either of the two finds what the other made.
+
+The id of a machine is the name of its object.  It is made of the UID of what the machine is for,
+so asking twice, also of two brokers at once, makes one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted_exec.api import names, quantity
+from twisted_exec.api.dialects import Dialect, owner_of
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import BadRequest, NotImplementedByBackend
+from twisted_exec.api.times import seconds
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import meta_pb2
+from twisted_exec.kube.interfaces import Object
+
+ID_CHARACTERS = 63
+IGNITION_KEY = "ignition.yaml"
+"""Where a poollet looks for ignition when nobody says (ironcore's ``DefaultIgnitionKey``)."""
+
+_NANOSECONDS = 10**9
+_MOST_METADATA_BYTES = 192 << 10
+"""An object has 256 KiB of annotations in all, and JSON needs some for itself."""
+
+STATES: Mapping[str, int] = {
+    "Pending": pb.MACHINE_PENDING,
+    "Running": pb.MACHINE_RUNNING,
+    # Not STOPPED: poollets of ironcore's own make never report a machine in a state added later.
+    "Shutdown": pb.MACHINE_SUSPENDED,
+    "Terminated": pb.MACHINE_TERMINATED,
+    "Terminating": pb.MACHINE_TERMINATING,
+}
+"""The state of the runtime's machine for each state of its object."""
+
+_POWERS: Mapping[int, str] = {pb.POWER_ON: "On", pb.POWER_OFF: "Off"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    Where in the target machines are made.
+
+    :param source: the name of the cluster that asks, or empty.
+    :param pool: the pool that they are bound to; empty leaves that to the target's scheduler.
+    :param selector: labels of the pools that may run them.
+    """
+
+    dialect: Dialect
+    namespace: str
+    source: str = ""
+    pool: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        """Domain and slash of the broker's own labels and annotations."""
+        return "machinebroker." + self.dialect.runtime_prefix.partition(".")[2]
+
+    @property
+    def labels_annotation(self) -> str:
+        """Holds the machine's labels."""
+        return f"{self.prefix}labels"
+
+    @property
+    def annotations_annotation(self) -> str:
+        """Holds the machine's annotations."""
+        return f"{self.prefix}annotations"
+
+    @property
+    def manager_label(self) -> str:
+        """Marks what a broker made."""
+        return f"{self.prefix}manager"
+
+    @property
+    def created_label(self) -> str:
+        """Marks a machine that has all that belongs to it."""
+        return f"{self.prefix}created"
+
+    @property
+    def manager(self) -> str:
+        """The selector of what a broker made."""
+        return f"{self.manager_label}=machinebroker"
+
+    @property
+    def machines(self) -> Resource:
+        """What has a console there."""
+        return self.dialect.workload
+
+    def labels(self) -> dict[str, str]:
+        """Of everything that a broker makes."""
+        return {self.manager_label: "machinebroker"}
+
+
+def new_id(labels: Mapping[str, str], place: Place) -> str:
+    """The id of a machine with these labels: 63 hexadecimal digits, the same for the same UID."""
+    uid = owner_of(labels).uid
+    if not uid:
+        return secrets.token_hex(32)[:ID_CHARACTERS]
+    told = json.dumps([place.source, uid]).encode()
+    return hashlib.sha256(told).hexdigest()[:ID_CHARACTERS]
+
+
+def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
+    """
+    The object that stands for a machine.
+
+    :raises APIError: it is too large, or has parts that the target has no kinds for.
+    """
+    dialect, labels = place.dialect, place.labels()
+    uid = owner_of(wanted.metadata.labels).uid
+    if uid and not names.label_value(uid):
+        labels[dialect.uid_label] = uid  # people look for it; ironcore's broker selects by it
+    return {
+        "apiVersion": dialect.workload.api_version,
+        "kind": dialect.workload.kind,
+        "metadata": {
+            "name": machine_id,
+            "labels": labels,
+            "annotations": {
+                place.labels_annotation: as_text(wanted.metadata.labels),
+                place.annotations_annotation: as_text(wanted.metadata.annotations),
+            },
+        },
+        "spec": _spec(wanted, machine_id, place),
+    }
+
+
+def _spec(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
+    dialect, spec = place.dialect, wanted.spec
+    made: Object = {
+        dialect.class_reference: {"name": str(getattr(spec, "class"))},
+        "power": power_of(spec.power),
+    }
+    if place.pool:
+        made[dialect.pool_reference] = {"name": place.pool}
+    elif place.selector:
+        made[dialect.pool_selector] = dict(place.selector)
+    if spec.ignition_data:
+        made["ignitionRef"] = {"name": machine_id, "key": IGNITION_KEY}
+    if spec.network_interfaces:
+        raise NotImplementedByBackend(
+            "this broker passes no network interfaces on: the machine cannot have any"
+        )
+    disks = [disk_of(one, place) for one in spec.volumes]
+    if disks:
+        made[dialect.disks_field] = disks
+    made |= _image(spec.volumes, place)
+    if spec.guest_config.hostname and dialect.guest_config:
+        made["guestConfig"] = {"hostname": spec.guest_config.hostname}
+    return made
+
+
+def disk_of(volume: pb.Volume, place: Place) -> Object:
+    """
+    A disk as the target's machines have them.
+
+    :raises NotImplementedByBackend: it is one that only the source cluster can reach.
+    """
+    if volume.HasField("connection"):
+        raise NotImplementedByBackend(
+            f'volume "{volume.name}" is one that is connected to; this broker passes only disks '
+            "of the machine's own host on"
+        )
+    disk: Object = {}
+    if volume.local_disk.size_bytes:
+        disk["sizeLimit"] = str(volume.local_disk.size_bytes)
+    if volume.local_disk.image.image and place.dialect.local_disks:
+        disk["image"] = volume.local_disk.image.image
+    source = "localDisk" if place.dialect.local_disks else "emptyDisk"
+    made: Object = {"name": volume.name, source: disk}
+    if volume.device:
+        made["device"] = volume.device
+    return made
+
+
+def _image(volumes: Any, place: Place) -> Object:
+    """What machines boot, in dialects where it is the machine and not its disk that says so."""
+    if not place.dialect.image_field:
+        return {}
+    images = [each.local_disk.image.image for each in volumes if each.local_disk.image.image]
+    if len(images) > 1:
+        raise NotImplementedByBackend("in the target cluster a machine has one image at most")
+    return {place.dialect.image_field: images[0]} if images else {}
+
+
+def power_of(power: int) -> str:
+    """
+    :raises BadRequest: nobody defined it.
+    """
+    if power not in _POWERS:
+        raise BadRequest(f"power {power} is neither on nor off")
+    return _POWERS[power]
+
+
+def as_text(texts: Mapping[str, str]) -> str:
+    """
+    Labels or annotations for one annotation.
+
+    :raises BadRequest: they are too large to be kept.
+    """
+    told = json.dumps(dict(texts), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if len(told.encode()) > _MOST_METADATA_BYTES // 2:
+        raise BadRequest(
+            f"labels, and likewise annotations, have at most {_MOST_METADATA_BYTES // 2} bytes"
+        )
+    return told
+
+
+@dataclass(frozen=True)
+class Held:
+    """
+    One object as it was last seen, and the runtime's machine that it stands for.
+
+    :param complete: all that belongs to it is there.
+    """
+
+    machine: pb.Machine
+    uid: str
+    """Of the object in the target."""
+    version: str
+    complete: bool = True
+    deleting: bool = False
+
+    @property
+    def id(self) -> str:
+        return str(self.machine.metadata.id)
+
+    @property
+    def is_on(self) -> bool:
+        """It is wanted on."""
+        return bool(self.machine.spec.power == pb.POWER_ON)
+
+
+def read(obj: Object, place: Place) -> Held:
+    """
+    What an object says.
+
+    :raises ValueError: it is not as a broker makes them; the text says what.
+    """
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    deleting = bool(metadata.get("deletionTimestamp"))
+    try:
+        machine = pb.Machine(
+            metadata=_metadata(metadata, place),
+            spec=_read_spec(spec, place.dialect),
+            status=_read_status(status, deleting),
+        )
+    except (TypeError, AttributeError, KeyError) as problem:
+        raise ValueError(f"it has another shape: {problem}") from None
+    return Held(
+        machine,
+        str(metadata.get("uid", "")),
+        str(metadata.get("resourceVersion", "")),
+        complete=place.created_label in (metadata.get("labels") or {}),
+        deleting=deleting,
+    )
+
+
+def _metadata(metadata: Object, place: Place) -> meta_pb2.ObjectMetadata:
+    annotations = metadata.get("annotations") or {}
+    return meta_pb2.ObjectMetadata(
+        id=metadata["name"],
+        labels=_texts(annotations, place.labels_annotation),
+        annotations=_texts(annotations, place.annotations_annotation),
+        generation=metadata.get("generation") or 0,
+        created_at=_moment(metadata.get("creationTimestamp")),
+        deleted_at=_moment(metadata.get("deletionTimestamp")),
+    )
+
+
+def _texts(annotations: Mapping[str, str], key: str) -> dict[str, str]:
+    try:
+        told = json.loads(annotations.get(key) or "{}")
+    except (ValueError, RecursionError):
+        told = None
+    # What ironcore's broker writes for none is null.
+    told = {} if told is None and annotations.get(key) == "null" else told
+    if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
+        raise ValueError(f"its annotation {key} cannot be read")
+    return told
+
+
+def _moment(told: str | None) -> int:
+    """Nanoseconds since the epoch; 0 for none."""
+    return int(seconds(told) * _NANOSECONDS) if told else 0
+
+
+def _read_spec(spec: Object, dialect: Dialect) -> pb.MachineSpec:
+    power = pb.POWER_OFF if spec.get("power") == "Off" else pb.POWER_ON
+    made = pb.MachineSpec(power=power)
+    setattr(made, "class", dialect.class_name({"spec": spec}))
+    made.volumes.extend(_read_disks(spec, dialect))
+    hostname = (spec.get("guestConfig") or {}).get("hostname", "")
+    if hostname:
+        made.guest_config.hostname = hostname
+    return made
+
+
+def _read_disks(spec: Object, dialect: Dialect) -> Iterator[pb.Volume]:
+    for disk in spec.get(dialect.disks_field) or ():
+        source = disk.get("localDisk") or disk.get("emptyDisk") or {}
+        made = pb.Volume(name=disk["name"], device=disk.get("device") or "")
+        made.local_disk.size_bytes = quantity.value(source.get("sizeLimit") or 0)
+        if source.get("image"):
+            made.local_disk.image.image = source["image"]
+        yield made
+
+
+def _read_status(status: Object, deleting: bool) -> pb.MachineStatus:
+    state = STATES.get(status.get("state") or "Pending", pb.MACHINE_PENDING)
+    attached = pb.VOLUME_ATTACHED
+    return pb.MachineStatus(
+        observed_generation=status.get("observedGeneration") or 0,
+        state=pb.MACHINE_TERMINATING if deleting else state,  # type: ignore[arg-type]
+        volumes=[
+            pb.VolumeStatus(
+                name=each["name"],
+                handle=each.get("handle") or "",
+                state=attached if each.get("state") == "Attached" else pb.VOLUME_PENDING,
+            )
+            for each in status.get("volumes") or status.get("disks") or ()
+        ],
+        machine_conditions=[_condition(each) for each in status.get("conditions") or ()],
+    )
+
+
+def _condition(condition: Object) -> pb.MachineCondition:
+    return pb.MachineCondition(
+        type=condition["type"],
+        status=condition.get("status") or "Unknown",
+        reason=condition.get("reason") or "",
+        message=condition.get("message") or "",
+        last_transition_time=_moment(condition.get("lastTransitionTime")),
+    )
