@@ -44,6 +44,14 @@ class StreamTests(ChainTestCase):
         """The console is the only command."""
         await self.echo(await self.open(path=f"{POD}/exec", query=QUERY + COMMAND))
 
+    async def test_roles(self) -> None:
+        """Whether to look on or to take over may stand behind it."""
+        for option, word in (("--read-only", "readOnly"), ("--force", "force")):
+            query = f"{QUERY}{COMMAND}&command={option}"
+            await self.echo(await self.open(path=f"{POD}/exec", query=query))
+            (*_, (_, uri, _)) = self.backend.requests
+            self.assertTrue(uri.endswith(f"?stdin=true&stdout=true&tty=true&{word}=true"), uri)
+
     async def test_record(self) -> None:
         """The audit has the machine's session."""
         end = await self.open(path=f"{POD}/exec", query=QUERY + COMMAND)
@@ -57,7 +65,14 @@ class StreamTests(ChainTestCase):
 
     async def test_commands(self) -> None:
         """Anything else is no command of a serial console."""
-        for words in ("", "&command=ls", "&command=console&command=-l", "&command=console%20"):
+        for words in (
+            "",
+            "&command=ls",
+            "&command=console&command=-l",
+            "&command=console%20",
+            "&command=--force",
+            "&command=console&command=--force&command=--read-only",
+        ):
             told = await self.refused(400, path=f"{POD}/exec", query=QUERY + words)
             self.assertIn("runs no commands", told)
             self.assertIn("kubectl attach -it vm", told)

@@ -29,7 +29,7 @@ class ParseOptionsTests(SynchronousTestCase):
         """A name is enough."""
         options = parse_options(["vm"])
         self.assertEqual(options.name, "vm")
-        self.assertEqual(options.escape.code, 0x1D)
+        self.assertEqual(str(options.escape), "Ctrl-] leaves, ~? helps")
         for unset in (options.namespace, options.kubeconfig, options.context):
             self.assertIsNone(unset)
         self.assertIsNone(options.linger)

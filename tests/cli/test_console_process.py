@@ -22,7 +22,13 @@ from twisted.python.failure import Failure
 
 from tests.kube.consoles import ConsolesCase
 from twisted_exec.api.status import Forbidden
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, TerminalSize
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    Break,
+    Ending,
+    Role,
+    TerminalSize,
+)
 from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment
 
@@ -152,6 +158,17 @@ class PipeTests(ProcessCase):
         self.assertEqual(process.stdout, b"login: " + READ_ONLY)
         asked = attachment.transport.asked
         self.assertEqual((asked.read_only, asked.tty), (True, True))
+
+    async def test_force(self) -> None:
+        """It is asked for in the request; a pipe has no menu."""
+        attachment = self.serve(EchoAttachment())
+        process = self.start("--force")
+        process.type(b"~.~B\n")
+        process.transport.closeStdin()
+        await self.ends_with(process, 0)
+        self.assertEqual((attachment.received, attachment.wishes), (b"~.~B\n", []))
+        asked = attachment.transport.asked
+        self.assertEqual((asked.force, asked.read_only), (True, False))
 
     async def test_linger(self) -> None:
         """After the end of input the session goes on until it is quiet."""
@@ -349,7 +366,7 @@ class TerminalTests(TerminalCase):
         """Every key goes to the machine, Ctrl-C too; Ctrl-] leaves with 0."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal()
-        await process.until(rb"Connected to vm\. Ctrl-\] leaves\.\r\n\$ ")
+        await process.until(rb"Connected to vm\. Ctrl-\] leaves, ~\? helps\.\r\n\$ ")
         process.type(b"a\x03\x04\x1a\r")
         await process.until(rb"a\x03\x04\x1a\r")
         process.type(b"\x1d")
@@ -365,6 +382,43 @@ class TerminalTests(TerminalCase):
         process.type(b"\x1d\x01")
         await self.ends_so(process, 0)
         self.assertEqual(attachment.received, b"\x1d")
+
+    async def test_menu(self) -> None:
+        """At the start of a line ~ asks for what is no key; what it asks for arrives in order."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal()
+        await process.until(rb"\$ ")
+        process.type(b"~?")
+        await process.until(rb"\$ \r\nAt the start of a line:\r\n(.*\r\n)*  ~~   a ~\r\n")
+        process.type(b"a~B\r~B~Sh~f~r~~\r")
+        await process.until(rb"a~B\rh~\r")
+        self.assertEqual(attachment.received, b"a~B\rh~\r")
+        self.assertEqual(attachment.wishes, [Break(), Break(), Role.DRIVE, Role.WATCH])
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.detached_with, ["client closed"])
+
+    async def test_menu_of_a_read_only_session(self) -> None:
+        """There is nothing to ask for, and that is said."""
+        attachment = self.serve(EchoAttachment(b"login: "))
+        process = self.start_on_terminal("--read-only")
+        await process.until(b"login: ")
+        process.type(b"~f")
+        await process.until(b"This session is read-only")
+        process.type(b"~.")
+        await self.ends_so(process, 0)
+        self.assertEqual(attachment.wishes, [])
+
+    async def test_no_escape(self) -> None:
+        """With --escape none every key is the machine's."""
+        attachment = self.serve(EchoAttachment(b"$ "))
+        process = self.start_on_terminal("--escape", "none")
+        await process.until(rb"Connected to vm\.\r\n\$ ")
+        process.type(b"\r~.~?\x1d!")
+        await process.until(b"!")
+        self.assertEqual(attachment.received, b"\r~.~?\x1d!")
+        attachment.transport.end(Ending("Completed"))
+        await self.ends_so(process, 0)
 
     async def test_size(self) -> None:
         """The terminal's size is told at once and whenever it changes."""

@@ -144,7 +144,7 @@ class PersonTests(PluginCase):
         self.assertEqual(self.tokens(), ["Bearer secret"])
         self.assertFalse(termios.tcgetattr(self.near)[3] & termios.ICANON)
         process.type(b"x")
-        await process.until(rb"leaves\.\r\nx")
+        await process.until(rb"helps\.\r\nx")
         process.type(b"\x1d")
         await self.ends_so(process, 0)
         self.assertIs(self.script.runs()[0]["info"]["spec"]["interactive"], True)

@@ -13,8 +13,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.cli.escape import EscapeKey
+from twisted_exec.cli.escape import parse_escape
 from twisted_exec.cli.session import (
+    NOTHING_TO_ASK,
     TIMED_OUT,
     TYPE_AHEAD_BYTES,
     ConsoleSession,
@@ -23,7 +24,9 @@ from twisted_exec.cli.session import (
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
     MACHINE_DELETED,
+    Break,
     Ending,
+    Role,
     TerminalSize,
 )
 
@@ -55,6 +58,10 @@ class FakeStream:
 
     def resize(self, size: TerminalSize) -> None:
         self.told.append((size.columns, size.rows))
+
+    def wish(self, wish: Break | Role) -> None:
+        self.told.append(wish)
+        self.sent += b"|"
 
     def leave(self) -> None:
         self.told.append("leave")
@@ -164,7 +171,7 @@ class EscapeTests(SessionCase):
 
     def test_leaves(self) -> None:
         """Exit code 0, no message; what was typed before is sent."""
-        self.begin(escape=EscapeKey(0x1D))
+        self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"a\x1db")
         self.assertEqual((stream.sent, stream.told), (b"a", ["leave"]))
@@ -176,7 +183,7 @@ class EscapeTests(SessionCase):
 
     def test_does_not_wait_for_a_dead_peer(self) -> None:
         """Neither a server nor a reader that hangs keeps the user for more than a second."""
-        self.begin(escape=EscapeKey(0x1D))
+        self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"\x1d")
         self.clock.advance(1)
@@ -185,7 +192,7 @@ class EscapeTests(SessionCase):
 
     def test_leaves_a_stuck_session(self) -> None:
         """The key is read although the stream takes no input."""
-        self.begin(escape=EscapeKey(0x1D))
+        self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         stream.flow.pauseProducing()
         self.assertTrue(self.source.reading)
@@ -196,7 +203,7 @@ class EscapeTests(SessionCase):
     def test_while_connecting(self) -> None:
         """The key and Ctrl-C cancel the attempt."""
         for key, outcome in ((b"\x1d", Outcome()), (b"\x03", Outcome(signal=signal.SIGINT))):
-            self.begin(escape=EscapeKey(0x1D))
+            self.begin(escapes=parse_escape("^],~"))
             attempt: Deferred[None] = Deferred()
             self.session.connecting(attempt)
             self.session.typed(key)
@@ -206,17 +213,89 @@ class EscapeTests(SessionCase):
 
     def test_only_from_a_terminal(self) -> None:
         """In a pipe the key's byte is data."""
-        self.begin(interactive=False, escape=EscapeKey(0x1D))
+        self.begin(interactive=False, escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"a\x1db")
         self.assertEqual((stream.sent, stream.told), (b"a\x1db", []))
 
     def test_ctrl_c_is_the_machines(self) -> None:
         """Once there is a session, Ctrl-C interrupts what runs on the machine."""
-        self.begin(escape=EscapeKey(0x1D))
+        self.begin(escapes=parse_escape("^],~"))
         stream = self.attach()
         self.session.typed(b"\x03")
         self.assertEqual(stream.sent, b"\x03")
+
+
+class MenuTests(SessionCase):
+    """What is asked for by the menu."""
+
+    def test_in_order(self) -> None:
+        """A BREAK, a SysRq and roles are sent in order with what is typed."""
+        self.begin(escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"a\r~Bb\r~Sh~f\r~r")
+        self.assertEqual(stream.sent, b"a\r|b\r|h|\r|")
+        self.assertEqual(stream.told, [Break(), Break(), Role.DRIVE, Role.WATCH])
+
+    def test_waits_with_what_is_typed(self) -> None:
+        """Nothing overtakes what was typed before there was a stream, or while it was stuck."""
+        self.begin(escapes=parse_escape("^],~"))
+        self.session.typed(b"a\r~Bb\r")
+        stream = self.attach()
+        self.assertEqual(stream.sent, b"a\r|b\r")
+        stream.flow.pauseProducing()
+        self.session.typed(b"c\r~Sx")
+        self.assertEqual(stream.sent, b"a\r|b\r")
+        stream.flow.resumeProducing()
+        self.assertEqual(stream.sent, b"a\r|b\rc\r|x")
+
+    def test_leaves(self) -> None:
+        """~. leaves a session, also one that is stuck or not there yet; what follows is not sent."""
+        for stuck in (False, True):
+            self.begin(escapes=parse_escape("^],~"))
+            stream = self.attach()
+            if stuck:
+                stream.flow.pauseProducing()
+            self.session.typed(b"~.more\r")
+            self.assertEqual((stream.sent, stream.told), (b"", ["leave"]))
+        self.begin(escapes=parse_escape("^],~"))
+        self.session.typed(b"~.")
+        self.sink.flush()
+        self.assertEqual(self.outcome(), Outcome())
+
+    def test_help(self) -> None:
+        """Help is said to the user, not to the machine."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append)
+        stream = self.attach()
+        self.session.typed(b"~?")
+        (told,) = said
+        self.assertIn("~B   send BREAK\n", told)
+        self.assertEqual((stream.sent, self.sink.written), (b"", b""))
+
+    def test_read_only(self) -> None:
+        """One who looks on is told that there is nothing to ask for."""
+        said: list[str] = []
+        self.begin(escapes=parse_escape("^],~"), say=said.append, read_only=True)
+        stream = self.attach()
+        self.session.typed(b"~B~Sh~f~r")
+        self.assertEqual((stream.sent, stream.told), (b"", []))
+        self.assertEqual(said, [NOTHING_TO_ASK] * 4)
+
+    def test_suspend(self) -> None:
+        """Job control is somebody else's."""
+        stops: list[None] = []
+        self.begin(escapes=parse_escape("^],~"), suspend=lambda: stops.append(None))
+        self.attach()
+        self.session.typed(b"~\x1a")
+        self.assertEqual(stops, [None])
+
+    def test_only_from_a_terminal(self) -> None:
+        """In a pipe there is no menu."""
+        self.begin(interactive=False, escapes=parse_escape("^],~"))
+        stream = self.attach()
+        self.session.typed(b"~.\r~B")
+        self.assertEqual((stream.sent, stream.told), (b"~.\r~B", []))
 
 
 class EndOfInputTests(SessionCase):

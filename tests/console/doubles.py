@@ -106,11 +106,18 @@ class MemoryStream:
     """
 
     session = "s"
-    asked = Asked()
 
-    def __init__(self, viewer: Any, *, room: int | None = None, user: str = "ann") -> None:
+    def __init__(
+        self,
+        viewer: Any,
+        *,
+        room: int | None = None,
+        user: str = "ann",
+        asked: Asked | None = None,
+    ) -> None:
         self.viewer = viewer
         self.user = user
+        self.asked = asked or Asked()
         self.room = room
         self.got = bytearray()
         self.ending: Ending | None = None

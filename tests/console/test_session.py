@@ -19,13 +19,16 @@ from twisted_exec.console.session import LineEnded, Session
 from twisted_exec.console.viewer import Viewer, gap_mark
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    CONSOLE_IN_USE,
     LINE_LOST,
     MACHINE_DELETED,
     Break,
     Ending,
+    Role,
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand import NO_BREAK
+from twisted_exec.wire.asked import Asked
 
 from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 
@@ -58,10 +61,10 @@ class TrafficTests(SessionCase):
         self.assertEqual((ann.since(), bob.since()), (b"=> ", b"=> "))
 
     def test_input(self) -> None:
-        """Anybody may type."""
-        ann, bob = self.attach(), self.attach()
-        ann.viewer.data_received(b"ver")
-        bob.viewer.data_received(b"sion\r")
+        """All sessions of the user that drives may type."""
+        one, other = self.attach(), self.attach()
+        one.viewer.data_received(b"ver")
+        other.viewer.data_received(b"sion\r")
         self.assertEqual(self.console.heard(), b"version\r")
 
     def test_scrollback(self) -> None:
@@ -110,6 +113,123 @@ class TrafficTests(SessionCase):
         self.assertEqual((ann.input_paused, bob.input_paused), (True, True))
         producer.resumeProducing()
         self.assertEqual((ann.input_paused, bob.input_paused), (False, False))
+
+
+class RoleTests(SessionCase):
+    """Several users of one console."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ann = self.attach()
+        self.console.says(b"=> ")
+
+    def test_second_user(self) -> None:
+        """Another user sees all, reads behind it who drives, and types in vain, which is told once."""
+        bob = self.attach(user="bob")
+        scrollback, _, told = bob.since().partition(b"\r\n")
+        self.assertEqual(scrollback, b"=> ")
+        self.assertIn(b"ann drives this console; you are looking on", told)
+        for key in b"reset":
+            bob.viewer.data_received(bytes((key,)))
+        self.assertEqual(self.console.heard(), b"")
+        self.assertEqual(bob.since(), self.session.floor.refusal())
+        self.assertEqual(bob.viewer.bytes_to_machine, 0)
+        self.assertEqual(self.ann.since(), b"=> ")
+
+    def test_take_over(self) -> None:
+        """Who takes over is heard, with a window of its own size; who drove is not, and reads by whom."""
+        bob = self.attach(user="bob")
+        bob.viewer.window_changed(TerminalSize(132, 50))
+        self.ann.viewer.window_changed(TerminalSize(80, 24))
+        bob.viewer.wished(Role.DRIVE)
+        bob.viewer.data_received(b"b")
+        self.ann.viewer.data_received(b"a")
+        self.assertEqual(self.console.heard(), b"b")
+        self.assertIn(b"bob has taken over this console; you are looking on", self.ann.since())
+        self.assertEqual(self.console.sizes, [TerminalSize(80, 24), TerminalSize(132, 50)])
+        self.ann.viewer.window_changed(TerminalSize(81, 25))
+        self.assertEqual(len(self.console.sizes), 2)
+
+    def test_break_is_the_drivers(self) -> None:
+        """Who looks on sends no BREAK."""
+        console = BreakableConsole()
+        session = Session(console, self.clock)
+        self.successResultOf(session.open())
+        self.attach(session)
+        bob = self.attach(session, user="bob")
+        bob.viewer.wished(Break())
+        self.assertEqual(console.breaks, [])
+        self.assertIn(b"what you type is not sent: ann drives", bob.since())
+        bob.viewer.wished(Role.DRIVE)
+        bob.viewer.wished(Break())
+        self.assertEqual(console.breaks, [250])
+
+    def test_force(self) -> None:
+        """It can be asked for when coming."""
+        bob = self.attach(user="bob", asked=Asked(force=True))
+        bob.viewer.data_received(b"b")
+        self.assertEqual(self.console.heard(), b"b")
+        self.assertIn(b"bob has taken over", self.ann.since())
+
+    def test_looking_on(self) -> None:
+        """Who asked to look on gets nothing of roles."""
+        eve = self.attach(user="eve", asked=Asked(read_only=True, force=True))
+        self.assertEqual(eve.since(), b"=> ")
+        self.ann.drop()
+        self.assertEqual(eve.since(), b"")
+        self.assertTrue(self.attach(user="bob").viewer.role is Role.DRIVE)
+
+    def test_told_again(self) -> None:
+        """When it is somebody else who drives, who types in vain is told so again."""
+        bob = self.attach(user="bob")
+        bob.viewer.data_received(b"x")
+        bob.since()
+        bob.viewer.data_received(b"x")
+        self.assertEqual(bob.since(), b"")
+        self.ann.drop()
+        self.assertIn(b"ann has left; nobody drives", bob.since())
+        bob.viewer.data_received(b"x")
+        self.assertIn(b"not sent: nobody drives this console", bob.since())
+
+    def test_script(self) -> None:
+        """A script whose input went nowhere fails, and says why."""
+        script = self.attach(user="ci")
+        script.viewer.data_received(b"version\r")
+        script.viewer.input_ended()
+        told = "the input was not sent: ann drives this console"
+        self.assertEqual(script.ending, Ending(CONSOLE_IN_USE, told))
+
+    def test_script_in_time(self) -> None:
+        """One that took over has not failed."""
+        script = self.attach(user="ci")
+        script.viewer.data_received(b"x")
+        script.viewer.wished(Role.DRIVE)
+        script.viewer.data_received(b"version\r")
+        script.viewer.input_ended()
+        self.clock.advance(3)
+        assert script.ending is not None
+        self.assertTrue(script.ending.ok)
+
+    def test_slow_reader(self) -> None:
+        """What is told stands where it happened, however late it is read, and costs no memory."""
+        slow = self.attach(room=3, user="bob")
+        self.console.says(b"before")
+        for _ in range(1000):
+            slow.viewer.wished(Role.WATCH)
+            slow.viewer.wished(Role.DRIVE)
+        self.console.says(b"after")
+        self.assertLessEqual(len(slow.viewer._notices), 16)
+        slow.take(1 << 20)
+        got = slow.since()
+        self.assertEqual((got[:3], got[-5:]), (b"=> ", b"after"))
+        self.assertTrue(got.split(b"before")[1].endswith(b"you drive this console]\r\nafter"))
+
+    def test_end(self) -> None:
+        """When the line ends nobody is told of roles any more."""
+        bob = self.attach(user="bob")
+        bob.since()
+        self.session.end(DELETED)
+        self.assertEqual((bob.since(), bob.ending), (b"", DELETED))
 
 
 class BreakTests(SynchronousTestCase):

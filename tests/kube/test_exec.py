@@ -26,7 +26,7 @@ from twisted_exec.kube.exec import (
     ConsoleLost,
     open_console,
 )
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending, TerminalSize
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Break, Ending, TerminalSize
 from twisted_exec.streaming.remotecommand_client import ATTEMPTS
 from twisted_exec.testing.attachment import EchoAttachment, RecordingAttachment, RecordingUser
 from twisted_exec.testing.proxies import ConnectProxy, Socks5Proxy
@@ -261,6 +261,23 @@ class ConsoleEndpointTests(ConsolesCase):
         self.assertEqual(attachment.sizes, [TerminalSize(132, 43)])
         console.transport.abortConnection()
         await console.over
+
+    async def test_break(self) -> None:
+        """A protocol may send BREAK; where the machine sees it is behind what was written."""
+        attachment = EchoAttachment()
+        self.consoles.machines["default/vm"] = lambda: attachment
+        console = await connectProtocol(self.endpoint(), Collector())
+        console.transport.window_changed(TerminalSize(132, 43))
+        console.transport.write(b"a")
+        console.transport.send_break()
+        console.transport.send_break(5000)
+        console.transport.write(b"b")
+        await console.until(b"ab")
+        self.assertEqual(attachment.wishes, [Break(250), Break(5000)])
+        self.assertEqual(attachment.sizes, [TerminalSize(132, 43)])
+        console.transport.abortConnection()
+        await console.over
+        console.transport.send_break()
 
     async def test_back_pressure(self) -> None:
         """A paused protocol gets nothing; resumed, it gets all."""

@@ -23,6 +23,7 @@ from twisted_exec.runtimes import pty
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
+from twisted_exec.wire.asked import Asked
 
 from .support import RuntimeCase
 
@@ -314,7 +315,7 @@ def _descriptors() -> set[str]:
 class HashingStream:
     """A viewer's stream that keeps only a hash: of all but the last 32 bytes."""
 
-    session, user = "s", "ann"
+    session, user, asked = "s", "ann", Asked()
 
     def __init__(self, viewer: Any) -> None:
         self.digest = hashlib.sha256()

@@ -12,12 +12,14 @@ from twisted_exec.wire.channel import UNNAMED, V1, V1_BASE64, V4, V4_BASE64, V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
+    CONSOLE_IN_USE,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
     REVOKED,
+    SESSION_DELETED,
     SHUTTING_DOWN,
     STATUS_LIMIT_BYTES,
     Break,
@@ -40,6 +42,8 @@ FAILURES = (
     LINE_LOST,
     SHUTTING_DOWN,
     REVOKED,
+    SESSION_DELETED,
+    CONSOLE_IN_USE,
     INTERNAL,
 )
 

@@ -3,13 +3,14 @@ What is done to a Pod that is a machine, besides looking at it.
 
 ``attach`` and ``exec`` open the machine's console, by the same locator as ``machines/exec``: the
 same permission, the same record.  They differ in what else they may ask for; kubectl says much
-that means nothing to a serial line, and whoever means it is told.  Everything that would change a
+that means nothing to a serial line, and whoever means it is told.  What kubectl has no words for,
+to look on or to take over, may stand behind the only command there is.  Everything that would change a
 Pod is refused with what to do instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from twisted.internet.defer import Deferred
@@ -77,7 +78,7 @@ class PodLocator:
         check_container(query)
         *_, pod, subresource = split_path(request.path)
         if subresource == "exec":
-            _check_command(query, pod)
+            request.args.update(_asked_in(query.texts("command"), pod))
         _check_streams(query)
         return location
 
@@ -94,9 +95,20 @@ def check_container(query: Query) -> None:
         )
 
 
-def _check_command(query: Query, name: str) -> None:
-    if query.texts("command") != [CONSOLE]:
+def _asked_in(command: Sequence[str], name: str) -> dict[bytes, list[bytes]]:
+    """
+    What a command asks for, in the words of a query.
+
+    :raises BadRequest: it is not the only one, or has other options.
+    """
+    first, *options = [*command, ""][: len(command) or 1]
+    if first != CONSOLE or len(options) > 1 or not set(options) <= _OPTIONS.keys():
         raise BadRequest(_no_commands(name))
+    return {_OPTIONS[option]: [b"true"] for option in options}
+
+
+_OPTIONS = {"--read-only": b"readOnly", "--force": b"force"}
+"""Of the command, and what they are in a query: see :mod:`~twisted_exec.wire.asked`."""
 
 
 def _no_commands(name: str) -> str:

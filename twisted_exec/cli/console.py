@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from twisted_exec.api.names import path_segment
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of
-from twisted_exec.cli.escape import DEFAULT, EscapeKey, parse_escape
+from twisted_exec.cli.escape import DEFAULT, Escapes, parse_escape
 
 if TYPE_CHECKING:
     from twisted_exec.cli.session import Outcome
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Everything typed goes to
-the machine, Ctrl-C too; the escape key leaves.
+the machine, Ctrl-C too; Ctrl-] leaves, and ~? at the start of a line lists what
+else can be done, such as sending BREAK. One user types at a time; others who open
+the same console look on, and read who it is.
 
 When input is no terminal, it is sent, and the session ends after its end: with
 --linger when the machine was quiet for that many seconds, else when the
@@ -103,8 +105,9 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="KEY",
         type=_escape,
         default=DEFAULT,
-        help="the control key that leaves, as ^], ctrl-] or C-] (default), or none; "
-        "to send that very key, choose another",
+        help="the control key that leaves, as ^], ctrl-] or C-], or the mark that opens the "
+        "menu at the start of a line, as ~, or both with a comma between (^],~ by default), "
+        "or none; to send that very key, choose another",
     )
     parser.add_argument(
         "--linger",
@@ -118,10 +121,16 @@ def make_parser() -> argparse.ArgumentParser:
         type=_seconds,
         help="end the whole session after so long, with exit code 1",
     )
-    parser.add_argument(
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument(
         "--read-only",
         action="store_true",
         help="look on: what is typed does not reach the machine, nor does the window's size",
+    )
+    role.add_argument(
+        "--force",
+        action="store_true",
+        help="drive although somebody else does, who looks on from then on and is told by whom",
     )
     add_cluster_options(parser)
     return parser
@@ -140,7 +149,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _escape(text: str) -> EscapeKey | None:
+def _escape(text: str) -> Escapes | None:
     try:
         return parse_escape(text)
     except ValueError as error:
@@ -236,7 +245,10 @@ class _Program:
                 reactor,
                 interactive=terminal.is_terminal,
                 size=terminal.size,
-                escape=self._options.escape,
+                escapes=self._options.escape,
+                read_only=self._options.read_only,
+                say=self._say,
+                suspend=lambda: os.kill(os.getpid(), signal.SIGTSTP),
                 linger_seconds=self._options.linger,
                 greet=self._greet,
                 watch=modes.feed if os.isatty(1) else lambda _: None,
@@ -294,7 +306,7 @@ class _Program:
             session,
             reactor,
             timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            asked=replace(CONSOLE, read_only=options.read_only),
+            asked=replace(CONSOLE, read_only=options.read_only, force=options.force),
         )
         session.connecting(attempt)
         attempt.addErrback(self._refused)
@@ -304,9 +316,15 @@ class _Program:
 
     def _greet(self) -> None:
         if self._terminal.is_terminal and os.isatty(2):
-            escape = self._options.escape
-            leave = f" {escape} leaves." if escape is not None else ""
-            os.write(2, f"Connected to {self._options.name}.{leave}\r\n".encode())
+            escapes = self._options.escape
+            keys = f" {escapes}." if escapes is not None else ""
+            os.write(2, f"Connected to {self._options.name}.{keys}\r\n".encode())
+
+    def _say(self, lines: str) -> None:
+        """Beside the machine's output, on a terminal that is raw."""
+        if os.isatty(2):
+            start = "\n" if self._session.mid_line else ""
+            os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
 
 
 def explain(error: BaseException) -> str:

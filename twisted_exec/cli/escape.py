@@ -1,10 +1,14 @@
 """
-The escape key: how a user in raw mode leaves a console.
+The escape keys: how a user in raw mode leaves a console, and what else is not for the machine.
 
-One control key, ``Ctrl-]`` unless told otherwise, leaves at once; to send that
-very key to the machine, choose another with ``--escape`` or ``none``.  There is
+One control key, ``Ctrl-]`` unless told otherwise, leaves at once, wherever it is typed; to send
+that very key to the machine, choose another with ``--escape`` or ``none``.  There is
 no doubling to send it: a second key that must be waited for is a key that
 does not always leave.
+
+One character, ``~`` unless told otherwise, is special at the start of a line, as in ssh: the key
+behind it says what is wanted (:data:`HELP`), and any other sends both on.  That is the only
+thing ever held back, until the next key.
 
 A guest may switch the user's terminal to a keyboard protocol that reports
 control keys as escape sequences: xterm's ``modifyOtherKeys``
@@ -17,8 +21,10 @@ https://sw.kovidgoyal.net/kitty/keyboard-protocol/.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from enum import Enum
 
-DEFAULT = "^]"
+DEFAULT = "^],~"
 
 _PREFIX = re.compile(r"(?:\^|ctrl[-+]|c-)(.)", re.IGNORECASE | re.DOTALL)
 
@@ -29,23 +35,193 @@ _CTRL, _LOCKS = 4, 64 | 128
 _TAIL_BYTES = 20
 
 
-def parse_escape(text: str) -> EscapeKey | None:
+class Command(Enum):
+    """What a user wants of this program; the value is the key behind the menu's."""
+
+    LEAVE = b"."
+    HELP = b"?"
+    BREAK = b"B"
+    TAKE_OVER = b"f"
+    RELEASE = b"r"
+    SUSPEND = b"\x1a"
+
+
+@dataclass(frozen=True)
+class SysRq:
+    """
+    Magic SysRq: BREAK, then a key.
+
+    :param key: one byte, such as ``h`` for the kernel's help.
+    """
+
+    key: bytes
+
+
+Typed = bytes | Command | SysRq
+"""What comes of keys: bytes for the machine, or what is wanted instead."""
+
+HELP = (
+    (".", "leave"),
+    ("B", "send BREAK"),
+    ("S", "send SysRq: BREAK, then the key that is typed next"),
+    ("f", "drive: whoever drives this console looks on from then on"),
+    ("r", "drive no longer, and look on"),
+    ("^Z", "suspend"),
+    ("?", "this help"),
+)
+"""Keys behind the menu's, and what they do; doubled, it is sent once."""
+
+
+def parse_escape(text: str) -> Escapes | None:
     """
     Read the value of ``--escape``.
 
-    :param text: ``none``, or a control key as ``^]``, ``ctrl-]`` or ``C-]``
-        (letters in either case), or the control character itself.
+    :param text: ``none``; or a control key as ``^]``, ``ctrl-]`` or ``C-]``
+        (letters in either case) or the control character itself, which leaves; or a
+        punctuation mark, which opens the menu; or one of each, with a comma between.
     :return: ``None`` for ``none``.
     :raises ValueError: anything else; the message is for the user.
     """
     if text.lower() == "none":
         return None
+    leave: EscapeKey | None = None
+    menu: Menu | None = None
+    for part in text.split(",") if len(text) > 1 else [text]:
+        code = _control_code(part)
+        if code is not None and leave is None:
+            leave = EscapeKey(code)
+        elif len(part) == 1 and part in _MARKS and menu is None:
+            menu = Menu(part)
+        else:
+            raise ValueError(
+                f"{text!r} is no escape key: give a control key such as ^], ctrl-a or C-a, "
+                "a mark such as ~, both as ^],~ or none"
+            )
+    return Escapes(leave, menu)
+
+
+_MARKS = frozenset("!#$%&*+-./:;<=>?@\\_`|~")
+
+
+def _control_code(text: str) -> int | None:
     named = _PREFIX.fullmatch(text)
     if named is not None and "@" <= named[1].upper() <= "_":
-        return EscapeKey(ord(named[1].upper()) - 0x40)
-    if len(text) == 1 and ord(text) < 0x20:
-        return EscapeKey(ord(text))
-    raise ValueError(f"{text!r} is no control key: give one such as ^], ctrl-a or C-a, or none")
+        return ord(named[1].upper()) - 0x40
+    return ord(text) if len(text) == 1 and ord(text) < 0x20 else None
+
+
+class Escapes:
+    """
+    All escape keys of a session, however the bytes are split.
+
+    :param leave: leaves anywhere.
+    :param menu: is special at the start of a line.
+    """
+
+    def __init__(self, leave: EscapeKey | None, menu: Menu | None) -> None:
+        self.leave, self.menu = leave, menu
+
+    def __str__(self) -> str:
+        """For a greeting: how one leaves, and where there is help."""
+        keys = str(self.leave) if self.leave is not None else f"{self.menu}."
+        return f"{keys} leaves" + (f", {self.menu}? helps" if self.menu is not None else "")
+
+    def feed(self, data: bytes) -> list[Typed]:
+        """
+        Take what was typed.
+
+        :return: what is meant, in order; nothing follows :attr:`Command.LEAVE`.
+        """
+        pressed = False
+        if self.leave is not None:
+            data, pressed = self.leave.feed(data)
+        typed: list[Typed] = [data] if data else []
+        if self.menu is not None:
+            typed = self.menu.feed(data)
+        if pressed and Command.LEAVE not in typed:
+            typed.append(Command.LEAVE)
+        return typed
+
+    def help(self) -> list[str]:
+        """What the keys are, a line each."""
+        if self.menu is None:
+            return []
+        mark = str(self.menu)
+        lines = [f"  {mark + key:<4} {told}" for key, told in HELP]
+        if self.leave is not None:
+            lines[0] += f" ({self.leave} does so anywhere)"
+        return [
+            "At the start of a line:",
+            *lines,
+            f"  {mark * 2:<4} a {mark}",
+        ]
+
+
+class _State(Enum):
+    """Where the menu is in what is typed."""
+
+    LINE = "inside a line"
+    START = "at the start of one"
+    KEY = "behind the mark"
+    SYSRQ = "waiting for the key of a SysRq"
+
+
+class Menu:
+    """
+    Looks for the menu's mark at the start of lines.
+
+    :param mark: one character.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark.encode()
+        self._state = _State.START
+        self._behind_line = re.compile(rb"(?<=[\r\n])" + re.escape(self.mark))
+
+    def __str__(self) -> str:
+        return self.mark.decode()
+
+    def feed(self, data: bytes) -> list[Typed]:
+        """Take what was typed; nothing follows :attr:`Command.LEAVE`."""
+        typed: list[Typed] = []
+        while data and Command.LEAVE not in typed:
+            if self._state is _State.KEY:
+                self._key(data[:1], typed)
+            elif self._state is _State.SYSRQ:
+                self._sysrq(data[:1], typed)
+            elif self._state is _State.START and data.startswith(self.mark):
+                self._state = _State.KEY
+            else:
+                data = self._plain(data, typed)
+                continue
+            data = data[1:]
+        return typed
+
+    def _plain(self, data: bytes, typed: list[Typed]) -> bytes:
+        """Pass on all up to the next mark; what is left begins with it."""
+        found = self._behind_line.search(data, 1)
+        end = found.start() if found else len(data)
+        typed.append(data[:end])
+        self._state = _State.START if data[end - 1 : end] in b"\r\n" else _State.LINE
+        return data[end:]
+
+    def _key(self, key: bytes, typed: list[Typed]) -> None:
+        self._state = _State.START
+        if key in _COMMANDS:
+            typed.append(_COMMANDS[key])
+        elif key == b"S":
+            self._state = _State.SYSRQ
+        else:
+            typed.append(self.mark if key == self.mark else self.mark + key)
+            self._state = _State.START if key in b"\r\n" else _State.LINE
+
+    def _sysrq(self, key: bytes, typed: list[Typed]) -> None:
+        self._state = _State.START
+        if key.isalnum():  # Escape and the like are a change of mind
+            typed.append(SysRq(key))
+
+
+_COMMANDS = {command.value: command for command in Command}
 
 
 class EscapeKey:

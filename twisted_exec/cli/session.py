@@ -6,7 +6,7 @@ Who may end it, and what a shell then sees:
 ====================================== =========================== =================
 what happened                          last line on stderr         exit code
 ====================================== =========================== =================
-the user pressed the escape key        none                        0
+the user pressed an escape key         none                        0
 input ended, the machine fell quiet    none                        0
 the session was ended from the other   ``session ended: REASON``   the process's code
 side                                                               if one ended, else
@@ -40,15 +40,23 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.cli.escape import EscapeKey
-from twisted_exec.wire.remotecommand import Ending, TerminalSize
+from twisted_exec.cli.escape import Command, Escapes, SysRq, Typed
+from twisted_exec.wire.remotecommand import Break, Ending, Role, TerminalSize
 
 QUIET_SECONDS = 1.0
 TYPE_AHEAD_BYTES = 64 << 10
 
 TIMED_OUT = "timed out"
 
+NOTHING_TO_ASK = "This session is read-only; open another without --read-only."
+
 _INTERRUPT = b"\x03"
+
+_WISHES: dict[Command, Break | Role] = {
+    Command.BREAK: Break(),
+    Command.TAKE_OVER: Role.DRIVE,
+    Command.RELEASE: Role.WATCH,
+}
 
 # How long the last bytes may take once the user has decided to go.
 _FAREWELL_SECONDS = 1.0
@@ -79,6 +87,7 @@ class Stream(Protocol):
     def resume_output(self) -> None: ...
     def end_input(self) -> None: ...
     def resize(self, size: TerminalSize) -> None: ...
+    def wish(self, wish: Break | Role) -> None: ...
     def leave(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -106,7 +115,10 @@ class ConsoleSession:
 
     :param size: the terminal's size now, ``None`` without a terminal.
     :param interactive: the input is a terminal.
-    :param escape: leaves; looked for only in what a terminal types.
+    :param escapes: looked for only in what a terminal types.
+    :param read_only: the session was asked for so; there is nothing to ask for in it.
+    :param say: shown lines of ours, the last without its end.
+    :param suspend: stops this program, as job control does.
     :param greet: called once the stream is up, before the first output.
     :param watch: shown all output that is written.
     :ivar finished: fires once with the :class:`Outcome`, after the output is
@@ -119,7 +131,10 @@ class ConsoleSession:
         *,
         interactive: bool,
         size: Callable[[], TerminalSize | None],
-        escape: EscapeKey | None = None,
+        escapes: Escapes | None = None,
+        read_only: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+        suspend: Callable[[], None] = lambda: None,
         linger_seconds: float | None = None,
         greet: Callable[[], None] = lambda: None,
         watch: Callable[[bytes], None] = lambda _: None,
@@ -128,7 +143,8 @@ class ConsoleSession:
         self._clock = clock
         self._interactive = interactive
         self._size = size
-        self._escape = escape if interactive else None
+        self._escapes = escapes if interactive else None
+        self._read_only, self._say, self._suspend = read_only, say, suspend
         self._linger_seconds = linger_seconds
         self._greet = greet
         self._watch = watch
@@ -136,7 +152,8 @@ class ConsoleSession:
         self._source: Source | None = None
         self._sink: Sink | None = None
         self._connecting: Deferred[Any] | None = None
-        self._type_ahead = b""
+        self._type_ahead: list[bytes | Break | Role] = []
+        self._ahead_bytes = 0
         self._input_over = False
         self._stuck = False
         self._output_paused = False
@@ -213,15 +230,37 @@ class ConsoleSession:
 
     def typed(self, data: bytes) -> None:
         """Input was read."""
-        pressed = False
-        if self._escape is not None:
-            data, pressed = self._escape.feed(data)
-        if self._interactive and self._stream is None and _INTERRUPT in data:
-            self.interrupted(signal.SIGINT)  # no machine yet that could have it
-            return
-        self._send(data)
-        if pressed:
+        for one in [data] if self._escapes is None else self._escapes.feed(data):
+            if self._outcome is not None:
+                return
+            self._do(one)
+
+    def _do(self, typed: Typed) -> None:
+        if isinstance(typed, bytes):
+            if self._interactive and self._stream is None and _INTERRUPT in typed:
+                self.interrupted(signal.SIGINT)  # no machine yet that could have it
+            else:
+                self._send(typed)
+        elif isinstance(typed, SysRq):
+            if self._wish(Break()):
+                self._send(typed.key)
+        elif typed is Command.LEAVE:
             self._end(Outcome())
+        elif typed is Command.HELP:
+            assert self._escapes is not None
+            self._say("\n".join(self._escapes.help()))
+        elif typed is Command.SUSPEND:
+            self._suspend()
+        else:
+            self._wish(_WISHES[typed])
+
+    def _wish(self, wish: Break | Role) -> bool:
+        """:return: whether it can be asked for."""
+        if self._read_only:
+            self._say(NOTHING_TO_ASK)
+            return False
+        self._send(wish)
+        return True
 
     def input_ended(self) -> None:
         """There is no more input."""
@@ -269,8 +308,9 @@ class ConsoleSession:
     def stream_ready(self) -> None:
         """The stream takes input."""
         self._stuck = False
-        waiting, self._type_ahead = self._type_ahead, b""
-        self._send(waiting)
+        waiting, self._type_ahead, self._ahead_bytes = self._type_ahead, [], 0
+        for one in waiting:
+            self._send(one)
         if self._source is not None and self._outcome is None and not self._stuck:
             self._source.resumeProducing()
 
@@ -286,13 +326,16 @@ class ConsoleSession:
         if self._stream is not None:
             self._stream.resume_output()
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, what: bytes | Break | Role) -> None:
         if self._stream is not None and not self._stuck:
-            if data:
-                self._stream.write(data)
+            if isinstance(what, bytes):
+                self._stream.write(what)
+            else:
+                self._stream.wish(what)
             return
-        self._type_ahead += data
-        if len(self._type_ahead) >= TYPE_AHEAD_BYTES and self._source is not None:
+        self._type_ahead.append(what)
+        self._ahead_bytes += len(what) if isinstance(what, bytes) else 1
+        if self._ahead_bytes >= TYPE_AHEAD_BYTES and self._source is not None:
             self._source.pauseProducing()
 
     # The end.

@@ -10,8 +10,9 @@ into one journal; each viewer reads from there at its own pace:
 * A viewer that is more than a mebibyte behind is moved to the newest byte, and reads
   how many it missed.  It delays nobody else, and costs no memory of its own.
 
-Input goes the other way: whatever any viewer types goes to the line.  When the line takes no more,
-all viewers' input is paused; so it is before the line is open, and while it sends BREAK.
+Input goes the other way: what those viewers type who drive (:mod:`.floor`) goes to the line.  When the
+line takes no more, all viewers' input is paused; so it is before the line is open, and while it
+sends BREAK.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 
+from .floor import Floor
 from .journal import Journal
 from .viewer import Viewer
 
@@ -147,6 +149,7 @@ class Session:
         self.clock = clock
         self.limits = limits
         self.journal = Journal() if journal is None else journal
+        self.floor = Floor()
         self.last_output_at = clock.seconds()
         self.ending: Ending | None = None
         self.size = size
@@ -197,7 +200,7 @@ class Session:
         return waiter
 
     def window_changed(self, size: TerminalSize) -> None:
-        """The latest size of any viewer is the line's; the console remembers it until it opens."""
+        """The latest size of who drives is the line's; the console remembers it until it opens."""
         self.size = size
         self._console.window_changed(size)
 
@@ -232,15 +235,18 @@ class Session:
         viewer.pump()
         if self.ending is not None:
             viewer.finish(self.ending)
+        else:
+            self.floor.join(viewer, force=viewer.forces)
         self._pace()
 
     def _left(self, viewer: Viewer) -> None:
         if viewer in self._viewers:
             self._viewers.remove(viewer)
+        if self.ending is None:
+            self.floor.leave(viewer)
         self._pace()
 
-    def _typed(self, viewer: Viewer, data: bytes) -> None:
-        """Everybody may write; whoever may not is to be refused here."""
+    def _typed(self, data: bytes) -> None:
         if self._line is not None:
             self._line.transport.write(data)
 

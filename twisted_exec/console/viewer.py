@@ -1,5 +1,5 @@
 """
-One user's end of a session: where it is in the journal, and how it ends.
+One user's end of a session: where it is in the journal, what it may do, and how it ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
+    CONSOLE_IN_USE,
     Break,
     Ending,
     IAttachmentTransport,
@@ -18,12 +19,13 @@ from twisted_exec.streaming.interfaces import (
     Role,
     TerminalSize,
 )
-from twisted_exec.streaming.remotecommand import NO_BREAK, NO_ROLES
+from twisted_exec.streaming.remotecommand import NO_BREAK
 
 if TYPE_CHECKING:
     from .session import Session
 
 _WRITE_BYTES = 32 << 10
+_MOST_NOTICES = 16
 _STALLED_SECONDS = 10.0
 
 
@@ -39,11 +41,14 @@ class Viewer:
 
     It writes from the journal whenever its transport takes more.  What it
     counts is for audit: bytes in both directions.
+
+    :ivar role: whether what its user types goes to the line; :mod:`.floor` says so.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._transport: IAttachmentTransport | None = None
+        self._user = ""
         self._paused = False
         self._pumping = False
         self._ending: Ending | None = None
@@ -51,7 +56,10 @@ class Viewer:
         self._stall: IDelayedCall | None = None
         self._quiet: IDelayedCall | None = None
         self._input_ended_at = 0.0
-        self._notices: list[bytes] = []
+        self._notices: dict[bytes, int] = {}  # with the offsets that they stand behind
+        self._size: TerminalSize | None = None
+        self._unsent = ""  # why something that was typed went nowhere
+        self.role = Role.WATCH
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -60,29 +68,67 @@ class Viewer:
     @property
     def user(self) -> str:
         """Who it is, as the stream told; empty before it is attached."""
-        return "" if self._transport is None else self._transport.user
+        return self._user
+
+    @property
+    def may_drive(self) -> bool:
+        """It asked for input."""
+        return self._transport is not None and self._transport.asked.takes_input
+
+    @property
+    def forces(self) -> bool:
+        """It asked to take over."""
+        return self._transport is not None and self._transport.asked.force
 
     def attached(self, transport: IAttachmentTransport) -> None:
-        self._transport = transport
+        self._transport, self._user = transport, transport.user
         transport.registerProducer(self, True)
         self._session._joined(self)
 
     def data_received(self, data: bytes) -> None:
-        self.bytes_to_machine += len(data)
-        self._session._typed(self, data)
+        if self.role is Role.DRIVE:
+            self.bytes_to_machine += len(data)
+            self._session._typed(data)
+        else:
+            self._refuse()
 
     def window_changed(self, size: TerminalSize) -> None:
-        self._session.window_changed(size)
+        """Only who drives gives the line its size; who takes over brings its own."""
+        self._size = size
+        if self.role is Role.DRIVE:
+            self._session.window_changed(size)
 
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
-            self.tell(NO_ROLES)
+            self._session.floor.wish(self, wish)
+        elif self.role is not Role.DRIVE:
+            self._refuse()
         elif not self._session.send_break(wish):
             self.tell(NO_BREAK)
 
+    def driving(self) -> None:
+        """It drives from now on."""
+        self._unsent = ""
+        if self._size is not None:
+            self._session.window_changed(self._size)
+
+    def _refuse(self) -> None:
+        """Say once that nothing is sent, until it is somebody else who drives."""
+        driver = self._session.floor.driver
+        if self._unsent != driver:
+            self._unsent = driver
+            self.tell(self._session.floor.refusal())
+
     def input_ended(self) -> None:
-        """End this attachment once the output has been quiet for a while; never the line."""
-        if self._quiet is None:
+        """
+        End this attachment once the output has been quiet for a while; never the line.
+
+        One whose input went nowhere has failed, and need not wait: it is a script.
+        """
+        if self._unsent:
+            told = f"the input was not sent: {self._unsent} drives this console"
+            self.finish(Ending(CONSOLE_IN_USE, told))
+        elif self._quiet is None:
             self._input_ended_at = self._session.clock.seconds()
             self._wait_for_quiet(self._session.limits.quiet_seconds)
 
@@ -120,9 +166,11 @@ class Viewer:
         self.offset = offset
 
     def tell(self, notice: bytes) -> None:
-        """Have the user read something of ours: behind the output so far, as soon as there is room."""
-        if notice not in self._notices:  # who reads nothing needs no more than one
-            self._notices.append(notice)
+        """Have the user read something of ours, behind the output so far."""
+        self._notices.pop(notice, None)  # who reads nothing needs no more than the latest
+        self._notices[notice] = self._session.journal.end
+        if len(self._notices) > _MOST_NOTICES:
+            del self._notices[next(iter(self._notices))]
         self.pump()
 
     def pump(self) -> None:
@@ -140,14 +188,16 @@ class Viewer:
     def _write_some(self) -> bool:
         """:return: whether anything was left to write."""
         assert self._transport is not None
-        if self._notices:
-            self._transport.write(self._notices.pop(0))
-            return True
         if self.skipped:
             mark, self.skipped = gap_mark(self.skipped), 0
             self._transport.write(mark)
             return True
-        data = self._session.journal.read(self.offset, _WRITE_BYTES)
+        notice, at = next(iter(self._notices.items()), (b"", self.offset + _WRITE_BYTES))
+        if notice and at <= self.offset:
+            del self._notices[notice]
+            self._transport.write(notice)
+            return True
+        data = self._session.journal.read(self.offset, min(_WRITE_BYTES, at - self.offset))
         if not data:
             return False
         self.offset += len(data)

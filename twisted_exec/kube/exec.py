@@ -48,7 +48,7 @@ from twisted_exec.streaming.remotecommand_client import (
 )
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.wire.asked import CONSOLE, Asked
-from twisted_exec.wire.remotecommand import Ending, TerminalSize
+from twisted_exec.wire.remotecommand import Break, Ending, TerminalSize
 
 TIMEOUT_SECONDS = 30.0
 """For connecting, and again for the answer: the hops behind have limits of their own."""
@@ -253,6 +253,15 @@ class _ConsoleTransport:
     def window_changed(self, size: TerminalSize) -> None:
         """Tell the machine the size of a terminal."""
         self._stream.resize(size)
+
+    def send_break(self, milliseconds: int = 250) -> None:
+        """
+        Send BREAK on the machine's line, behind what was written.
+
+        :param milliseconds: 1 to 5000.
+        """
+        if self.connected and not self.disconnecting:
+            self._stream.wish(Break(milliseconds))
 
     def loseWriteConnection(self) -> None:
         """

@@ -15,12 +15,14 @@ from zope.interface import Attribute, Interface
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
+    CONSOLE_IN_USE,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
     POOL_DELETED,
     POWERED_OFF,
     REVOKED,
+    SESSION_DELETED,
     SHUTTING_DOWN,
     Break,
     Ending,
@@ -30,12 +32,14 @@ from twisted_exec.wire.remotecommand import (
 
 __all__ = [
     "COMPLETED",
+    "CONSOLE_IN_USE",
     "INTERNAL",
     "LINE_LOST",
     "MACHINE_DELETED",
     "POOL_DELETED",
     "POWERED_OFF",
     "REVOKED",
+    "SESSION_DELETED",
     "SHUTTING_DOWN",
     "Break",
     "Ending",

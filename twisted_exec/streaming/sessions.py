@@ -33,13 +33,23 @@ from twisted_exec.streaming.interfaces import (
     POOL_DELETED,
     POWERED_OFF,
     REVOKED,
+    SESSION_DELETED,
     SHUTTING_DOWN,
     Ending,
     Subject,
 )
 
 _WORDS = frozenset(
-    {MACHINE_DELETED, POOL_DELETED, POWERED_OFF, LINE_LOST, SHUTTING_DOWN, REVOKED, INTERNAL}
+    {
+        MACHINE_DELETED,
+        POOL_DELETED,
+        POWERED_OFF,
+        LINE_LOST,
+        SHUTTING_DOWN,
+        REVOKED,
+        SESSION_DELETED,
+        INTERNAL,
+    }
 )
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512

@@ -36,6 +36,8 @@ POWERED_OFF = "PoweredOff"
 LINE_LOST = "LineLost"
 SHUTTING_DOWN = "ShuttingDown"
 REVOKED = "AuthorizationWithdrawn"
+SESSION_DELETED = "SessionDeleted"
+CONSOLE_IN_USE = "ConsoleInUse"
 INTERNAL = "InternalError"
 
 STATUS_LIMIT_BYTES = 64 << 10
@@ -208,7 +210,17 @@ def _failure(status: dict[str, Any]) -> Ending:
 
 
 _FAILURES = frozenset(
-    {MACHINE_DELETED, POOL_DELETED, POWERED_OFF, LINE_LOST, SHUTTING_DOWN, REVOKED, INTERNAL}
+    {
+        MACHINE_DELETED,
+        POOL_DELETED,
+        POWERED_OFF,
+        LINE_LOST,
+        SHUTTING_DOWN,
+        REVOKED,
+        SESSION_DELETED,
+        CONSOLE_IN_USE,
+        INTERNAL,
+    }
 )
 
 
