@@ -166,7 +166,8 @@ class OwnerTests(SynchronousTestCase):
                 dialect.name_label: "vm-1",
                 "app": "x",
             }
-            self.assertEqual(owner_of(labels), Owner("u", "lab", "vm-1"), dialect.name)
+            owner = Owner("u", "lab", "vm-1", dialect.workload.qualified)
+            self.assertEqual(owner_of(labels), owner)
 
     def test_nobody(self) -> None:
         """A machine that no poollet asked for is nobody's."""

@@ -90,6 +90,7 @@ class ConsoleTests(ChainTestCase):
             "user": "admin",
             "namespace": "default",
             "machine": "vm",
+            "resource": "machines.compute.ironcore.dev",
             "uid": self.made["metadata"]["uid"],
             "pool": POOL,
         }.items():

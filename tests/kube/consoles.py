@@ -13,13 +13,13 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.trial.unittest import TestCase
 
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.status import APIError, NotFound, Unauthorized
 from twisted_exec.kube.kubeconfig import ClientConfig
 from twisted_exec.streaming.interfaces import IAttachment
 from twisted_exec.streaming.remotecommand import serve
-from twisted_exec.streaming.site import Dispatcher, Request, Site
-
-PREFIX = "/apis/compute.ironcore.dev/v1alpha1/namespaces/"
+from twisted_exec.streaming.routes import not_found
+from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -39,13 +39,16 @@ users:
 
 class Consoles(Dispatcher):
     """
-    :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``.
+    :ivar dialects: those that the server speaks; by default the default.
+    :ivar machines: what is attached, or the refusal, for each ``NAMESPACE/NAME``, or for each
+        ``PLURAL.GROUP/NAMESPACE/NAME`` where it is no machine of the default dialect.
     :ivar heads: the headers of every request.
     :ivar tokens: the ``Authorization`` headers that are accepted; ``None`` accepts anyone.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.dialects: tuple[Dialect, ...] = (DEFAULT,)
         self.machines: dict[str, Callable[[], IAttachment] | APIError] = {}
         self.heads: list[Any] = []
         self.tokens: set[str] | None = None
@@ -55,11 +58,34 @@ class Consoles(Dispatcher):
         shown = request.requestHeaders.getRawHeaders("authorization", [""])[0]
         if self.tokens is not None and shown not in self.tokens:
             raise Unauthorized()
-        namespace, _, name, _ = request.path.decode().removeprefix(PREFIX).split("/")
-        found = self.machines.get(f"{namespace}/{name}", NotFound("machines", name))
+        path = request.path.decode()
+        if path in (documents := self._discovery()):
+            respond_json(request, 200, documents[path])
+            return
+        found = self._machine(path)
         if isinstance(found, APIError):
             raise found
         serve(request, found(), session="s-1", user="test", clock=reactor)  # type: ignore[arg-type]
+
+    def _discovery(self) -> dict[str, Any]:
+        """What the server says of itself, by path."""
+        groups = dict.fromkeys(each.group for each in self.dialects)
+        documents: dict[str, Any] = {"/apis": {"groups": [{"name": group} for group in groups]}}
+        for each in self.dialects:
+            path = f"/apis/{each.group}/{each.version}"
+            resources = documents.setdefault(path, {"resources": []})["resources"]
+            resources.append({"name": f"{each.workload.plural}/exec"})
+        return documents
+
+    def _machine(self, path: str) -> Callable[[], IAttachment] | APIError:
+        _, _, group, _, _, namespace, plural, name, *_ = [*path.split("/"), *[""] * 8]
+        served = [(each.group, each.workload.plural) for each in self.dialects]
+        if (group, plural) not in served:
+            return not_found()
+        key = f"{namespace}/{name}"
+        if (group, plural) != (DEFAULT.group, DEFAULT.workload.plural):
+            key = f"{plural}.{group}/{key}"
+        return self.machines.get(key, NotFound(plural, name, group))
 
 
 class ConsolesCase(TestCase):

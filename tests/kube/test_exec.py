@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred
@@ -17,7 +18,8 @@ from twisted.python.failure import Failure
 
 from tests.kube.consoles import ConsolesCase
 from tests.kube.plugins import PluginScript
-from twisted_exec.api.status import APIError, BadGateway, Forbidden
+from twisted_exec.api.dialects import IRONCORE, SPHERIC, SPHERIC_MACHINES
+from twisted_exec.api.status import APIError, BadGateway, Conflict, Forbidden
 from twisted_exec.kube.config import Impersonation, KubeConfigError
 from twisted_exec.kube.exec import (
     ConsoleAddress,
@@ -183,6 +185,69 @@ class OpenConsoleTests(ConsolesCase):
         opening = open_console(self.config, "default", "vm", RecordingUser(), reactor)
         opening.cancel()
         await self.assertFailure(opening, CancelledError)
+
+
+class DialectTests(ConsolesCase):
+    """Whose machine it is, when nobody says."""
+
+    INSTANCE = "instances.core.spheric.cloud/default/vm"
+
+    def opening(self, **more: Any) -> Deferred[Any]:
+        return open_console(self.config, "default", "vm", RecordingUser(), reactor, **more)
+
+    async def assert_opened(self, **more: Any) -> None:
+        stream = await self.opening(**more)
+        stream.abort()
+
+    async def test_found(self) -> None:
+        """The server tells which dialects it speaks, and that one is opened."""
+        self.consoles.dialects = (SPHERIC,)
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        await self.assert_opened()
+
+    async def test_the_first(self) -> None:
+        """With several, the default's machine is meant when there is one of the name."""
+        self.consoles.dialects = (SPHERIC, IRONCORE)
+        self.consoles.machines["default/vm"] = EchoAttachment
+        self.consoles.machines[self.INSTANCE] = Forbidden("not this one")
+        await self.assert_opened()
+        self.assertEqual(len(self.consoles.heads), 1)
+
+    async def test_told(self) -> None:
+        """Who says which has that one, and nothing is asked."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Forbidden("not this one")
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        await self.assert_opened(among=[SPHERIC])
+        self.assertEqual(len(self.consoles.heads), 1)
+
+    async def test_same_group(self) -> None:
+        """Two dialects of one group are told apart by what it has."""
+        self.consoles.dialects = (SPHERIC_MACHINES,)
+        self.consoles.machines["machines.core.spheric.cloud/default/vm"] = EchoAttachment
+        await self.assert_opened()
+
+    async def test_nowhere(self) -> None:
+        """What is told is what the server says of a kind that it has."""
+        self.consoles.dialects = (SPHERIC,)
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.message, 'instances.core.spheric.cloud "vm" not found')
+
+    async def test_refused(self) -> None:
+        """A machine that one may not open is not hidden by one that there is not."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Forbidden("user test may not")
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual((error.code, error.message), (403, "user test may not"))
+
+    async def test_other_refusals(self) -> None:
+        """A machine that cannot be opened just now is looked for nowhere else."""
+        self.consoles.dialects = (IRONCORE, SPHERIC)
+        self.consoles.machines["default/vm"] = Conflict("it is powered off")
+        self.consoles.machines[self.INSTANCE] = EchoAttachment
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.code, 409)
+        self.assertEqual(len(self.consoles.heads), 1)
 
 
 class ConsoleEndpointTests(ConsolesCase):

@@ -39,6 +39,7 @@ SUBJECT = {
     "user": "jane",
     "namespace": "default",
     "machine": "vm-1",
+    "resource": "machines.compute.ironcore.dev",
     "uid": "u-1",
     "subresource": "log",
     "pool": "pool-a",

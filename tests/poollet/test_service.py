@@ -52,6 +52,7 @@ class ConsoleTests(PoolletCase):
             "user": "jane",
             "namespace": "lab",
             "machine": "vm",
+            "resource": "machines.compute.ironcore.dev",
             "uid": uid,
             "pool": "pool-a",
             "caller": "exec-apiserver",

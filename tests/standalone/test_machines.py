@@ -37,7 +37,7 @@ class MachinesCase(SynchronousTestCase):
         self.client = self.cluster.client()
 
     def create(self, offered: set[str], created: set[str]) -> set[str]:
-        made = create_missing(self.client, wanted("local", offered), created)
+        made = create_missing(self.client, wanted(IRONCORE, "local", offered), created)
         return self.successResultOf(Deferred.fromCoroutine(made))
 
     def machines(self) -> list[str]:
@@ -49,7 +49,7 @@ class ToTryTests(MachinesCase):
     """Tests for :func:`to_try`."""
 
     def suggested(self) -> str:
-        return self.successResultOf(Deferred.fromCoroutine(to_try(self.client)))
+        return self.successResultOf(Deferred.fromCoroutine(to_try(self.client, IRONCORE)))
 
     def test_what_is_there(self) -> None:
         """The virtual machine; without it the shell; never one that was deleted."""
@@ -91,7 +91,7 @@ class CreateMissingTests(MachinesCase):
     def test_refused(self) -> None:
         """Any other error is told."""
         self.cluster.problem = Forbidden("no")
-        made = create_missing(self.client, wanted("local", {"pty"}), set())
+        made = create_missing(self.client, wanted(IRONCORE, "local", {"pty"}), set())
         self.failureResultOf(Deferred.fromCoroutine(made), Forbidden)
 
 
@@ -115,7 +115,7 @@ class UntilRunningTests(MachinesCase):
         self.create({"pty"}, set())
 
     def wait(self) -> Deferred[None]:
-        waiting = until_running(self.client, self.runtime, SHELL, self.clock)  # type: ignore[arg-type]
+        waiting = until_running(self.client, self.runtime, IRONCORE, SHELL, self.clock)  # type: ignore[arg-type]
         return Deferred.fromCoroutine(waiting)
 
     def patch(self, patch: dict[str, object], subresource: str = "") -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.standalone.pki import Certificates, prepare
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -32,7 +33,7 @@ class PrepareTests(SynchronousTestCase):
     def changed_by(self, now: datetime = NOW) -> set[str]:
         """Which files another start replaces."""
         before = self.contents()
-        prepare(self.directory, now)
+        prepare(self.directory, now, IRONCORE)
         after = self.contents()
         return {name for name in after if after[name] != before.get(name)}
 
@@ -41,7 +42,7 @@ class PrepareTests(SynchronousTestCase):
             return x509.load_pem_x509_certificate(file.read())
 
     def first(self) -> Certificates:
-        return prepare(self.directory, NOW)
+        return prepare(self.directory, NOW, IRONCORE)
 
     def test_names(self) -> None:
         """Each certificate says who its owner is."""
@@ -94,7 +95,7 @@ class PrepareTests(SynchronousTestCase):
         with open(made.pki.pair("ca").key, "w") as file:
             file.write("what?\n")
         with self.assertRaises(TLSConfigError):
-            prepare(self.directory, NOW)
+            prepare(self.directory, NOW, IRONCORE)
 
     def test_old_authorities(self) -> None:
         """Near the authorities' end everything is made anew."""

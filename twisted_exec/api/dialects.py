@@ -111,6 +111,10 @@ class Dialect:
     default_port: int = 20250
     """Where a poollet listens whose pool reports no port."""
 
+    def __str__(self) -> str:
+        """What options call it."""
+        return self.name
+
     @property
     def group(self) -> str:
         """The API group that workloads, pools and classes share."""
@@ -311,6 +315,8 @@ DEFAULT = IRONCORE
 
 DIALECTS: tuple[Dialect, ...] = (IRONCORE, ONMETAL, SPHERIC, SPHERIC_MACHINES)
 """All that there are, the default first."""
+NAMES = ", ".join(dialect.name for dialect in DIALECTS)
+"""What options may say, for their help."""
 
 
 def by_name(name: str) -> Dialect:
@@ -322,8 +328,7 @@ def by_name(name: str) -> Dialect:
     for dialect in DIALECTS:
         if dialect.name == name:
             return dialect
-    known = ", ".join(dialect.name for dialect in DIALECTS)
-    raise ValueError(f"there is no dialect {name!r}: choose one of {known}")
+    raise ValueError(f"there is no dialect {name!r}: choose one of {NAMES}")
 
 
 def one_of_each(names: Iterable[str]) -> tuple[Dialect, ...]:
@@ -348,6 +353,8 @@ class Owner:
     uid: str = ""
     namespace: str = ""
     name: str = ""
+    resource: str = ""
+    """What kind of object it is, such as ``machines.compute.ironcore.dev``."""
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
@@ -362,5 +369,6 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
                 labels.get(dialect.uid_label, ""),
                 labels.get(dialect.namespace_label, ""),
                 labels.get(dialect.name_label, ""),
+                dialect.workload.qualified,
             )
     return Owner()

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
+from twisted_exec.api.dialects import DEFAULT, NAMES, one_of_each
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
@@ -116,11 +117,27 @@ class Options(BrowserOptions):
         *PODS_FLAGS,
     ]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self["dialect"] = []
+
+    def opt_dialect(self, name: str) -> None:
+        self["dialect"].append(name)
+
+    opt_dialect.__doc__ = (
+        f"Whose machines there are: {NAMES}; may be repeated, and then only Pods of the first are "
+        f"called as their machines.  [default: {DEFAULT}]"
+    )
+
     def postOptions(self) -> None:
         """
         :raises UsageError: something needed is missing, or something cannot be.
         """
         wants_pods_view(self)
+        try:
+            self["dialect"] = one_of_each(self["dialect"])
+        except ValueError as error:
+            raise UsageError(f"--dialect: {error}") from None
         for name, what in _NEEDED.items():
             if not self[name]:
                 raise UsageError(f"--{name} is missing: {what}")
@@ -168,5 +185,6 @@ def settings(options: Options) -> Settings:
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
         pods_view=wants_pods_view(options),
+        dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),
     )

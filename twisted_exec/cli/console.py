@@ -18,9 +18,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of
 from twisted_exec.cli.escape import DEFAULT, Escapes, parse_escape
@@ -84,7 +85,14 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
 
     :raises SystemExit: 0 after ``--help``, 1 after one line that says what is wrong.
     """
-    return make_parser().parse_args(argv)
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    options.name, options.among = options.machine.name, options.machine.among
+    if options.dialect:
+        options.among = [each for each in options.among if each.name == options.dialect]
+        if not options.among:
+            parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
+    return options
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -97,7 +105,17 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "name", metavar="NAME", type=_machine, help="the machine; machine/NAME is the same"
+        "machine",
+        metavar="NAME",
+        type=_machine,
+        help="the machine; or KIND/NAME, where there are several kinds of them, such as "
+        "instances/NAME",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        help="whose machine it is, where there are several of that name "
+        "(default: the first that is found)",
     )
     parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
     parser.add_argument(
@@ -136,10 +154,28 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _machine(text: str) -> str:
+@dataclass(frozen=True)
+class _Machine:
+    """:param among: what it may be, by the kind that was given."""
+
+    name: str
+    kind: str = ""
+    among: Sequence[Dialect] = DIALECTS
+
+
+def _machine(text: str) -> _Machine:
     """A name, alone or as ``kubectl get -o name`` writes it, with its kind and group."""
     kind, _, name = text.partition("/")
-    return _name(name if kind.partition(".")[0] in ("machine", "machines") and name else text)
+    among = [dialect for dialect in DIALECTS if _is_kind(kind, dialect)] if name else []
+    return _Machine(_name(name), kind, among) if among else _Machine(_name(text))
+
+
+def _is_kind(kind: str, dialect: Dialect) -> bool:
+    """It is called so: ``machines``, ``machine.GROUP`` or ``machines.VERSION.GROUP``."""
+    word, _, group = kind.partition(".")
+    if word not in (dialect.noun, dialect.workload.plural):
+        return False
+    return group in ("", dialect.group, f"{dialect.version}.{dialect.group}")
 
 
 def _name(text: str) -> str:
@@ -307,6 +343,7 @@ class _Program:
             reactor,
             timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
             asked=replace(CONSOLE, read_only=options.read_only, force=options.force),
+            among=options.among,
         )
         session.connecting(attempt)
         attempt.addErrback(self._refused)

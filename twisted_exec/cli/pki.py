@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import PKI, Pair, create_pki, open_pki, write_kubeconfig
@@ -37,6 +38,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     poollet = _command(commands, "poollet", "what exec-poollet needs", _poollet)
     poollet.add_argument("--pool", required=True, help="name of its machine pool")
+    poollet.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        default=DEFAULT.name,
+        help="what the API server calls pools and poollets (default: %(default)s)",
+    )
     _add_names(poollet, "at which API servers reach the poollet")
     _add_kubeconfig(poollet)
 
@@ -112,7 +119,9 @@ def _apiserver(options: argparse.Namespace) -> list[str]:
 def _poollet(options: argparse.Namespace) -> list[str]:
     _check_kubeconfig(options)
     pki = open_pki(options.directory)
-    serving, client = pki.issue_poollet(options.pool, options.name, replace=options.force)
+    serving, client = pki.issue_poollet(
+        options.pool, options.name, dialect=by_name(options.dialect), replace=options.force
+    )
     return _paths(serving, client) + _kubeconfig(pki, client, options.pool, options)
 
 

@@ -72,6 +72,24 @@ class KubeClient:
         """Close idle connections; requests under way go on."""
         return self._http.close()
 
+    async def groups(self) -> list[str]:
+        """
+        The names of the API groups that there are, the core group aside.
+
+        :raises APIError: that cannot be asked.
+        """
+        told = await self._ask("GET", "/apis", repeatable=True)
+        return [str(each.get("name")) for each in told.get("groups") or ()]
+
+    async def resources(self, group: str, version: str) -> list[str]:
+        """
+        The resources of one group and version, such as ``machines`` and ``machines/exec``.
+
+        :raises APIError: that cannot be asked; 404 when there is no such version.
+        """
+        told = await self._ask("GET", f"/apis/{group}/{version}", repeatable=True)
+        return [str(each.get("name")) for each in told.get("resources") or ()]
+
     def get(self, resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
         """See :meth:`IKubeClient.get`."""
         return self._ask("GET", resource.path(namespace, name), repeatable=True)

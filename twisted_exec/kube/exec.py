@@ -34,8 +34,8 @@ from twisted.internet.interfaces import (
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
+from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
+from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.connection import endpoint, host_header, identity_headers
 from twisted_exec.kube.credentials import renewed, settled
@@ -65,6 +65,7 @@ def open_console(
     server: IStreamClientEndpoint | None = None,
     protocols: Sequence[str] = ATTEMPTS,
     asked: Asked = CONSOLE,
+    among: Sequence[Dialect] = DIALECTS,
 ) -> Deferred[ConsoleClient]:
     """
     Open the console of one machine.
@@ -75,6 +76,8 @@ def open_console(
         :func:`~twisted_exec.streaming.remotecommand_client.connect`.
     :param asked: what the request asks for; with ``read_only`` nothing that is written
         reaches the machine.
+    :param among: what the machine may be.  The first is tried at once; when the server refuses
+        it or has it not, those that the server speaks are tried, in its order.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
         or 504 that name the server when it cannot be reached; with
@@ -82,8 +85,8 @@ def open_console(
         credentials cannot be had.  Cancelling closes the connection.
     """
 
-    async def opened(shown: ClientConfig) -> ConsoleClient:
-        head = _head(shown, namespace, name, asked)
+    async def opened(shown: ClientConfig, dialect: Dialect) -> ConsoleClient:
+        head = _head(shown, dialect.workload.path(namespace, name, "exec"), asked)
         try:
             return await connect(
                 server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
@@ -97,21 +100,61 @@ def open_console(
             # These two types are made on this side; the server's own 502 is a plain APIError.
             raise type(error)(f"cannot reach {config.server}: {error.message}") from None
 
-    async def shown_again() -> ConsoleClient:
+    async def shown_again(dialect: Dialect) -> ConsoleClient:
         shown = await settled(config, reactor)
         try:
-            return await opened(shown)
+            return await opened(shown, dialect)
         except APIError as refused:
             other = await renewed(config, reactor, shown) if refused.code == 401 else None
             if other is None:
                 raise
-        return await opened(other)
+        return await opened(other, dialect)
 
-    return Deferred.fromCoroutine(shown_again())
+    async def found() -> ConsoleClient:
+        first, *others = among
+        try:
+            return await shown_again(first)
+        except APIError as error:
+            refused = error
+        served: Sequence[Dialect] = ()
+        if others and refused.code in (Forbidden.code, NotFound.code):
+            served = await _served(config, reactor, among, timeout_seconds, server)
+        for dialect in served:
+            if dialect == first:
+                continue
+            try:
+                return await shown_again(dialect)
+            except APIError as error:
+                if first not in served and refused.code in (Forbidden.code, NotFound.code):
+                    refused, first = error, dialect
+        raise refused
+
+    return Deferred.fromCoroutine(found())
 
 
-def _head(config: ClientConfig, namespace: str, name: str, asked: Asked) -> UpgradeRequest:
-    path = config.url.path + IRONCORE.workload.path(namespace, name, "exec")
+async def _served(
+    config: ClientConfig,
+    reactor: Any,
+    among: Sequence[Dialect],
+    timeout_seconds: float,
+    server: IStreamClientEndpoint | None,
+) -> Sequence[Dialect]:
+    """Those that the server speaks; none when it does not say."""
+    # Here, because most consoles are opened without asking, and start sooner so.
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.kube.workloads import served_dialects
+
+    client = KubeClient(config, reactor, timeout_seconds=timeout_seconds, server=server)
+    try:
+        return await served_dialects(client, among)
+    except APIError:
+        return ()
+    finally:
+        await client.close()
+
+
+def _head(config: ClientConfig, where: str, asked: Asked) -> UpgradeRequest:
+    path = config.url.path + where
     headers = [(b"User-Agent", b"kubectl-console (twisted-exec)"), *identity_headers(config)]
     target = path.encode("ascii") + b"?" + asked.query()
     return UpgradeRequest(b"GET", target, host_header(config), headers)
@@ -164,8 +207,9 @@ class ConsoleEndpoint:
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
         server: IStreamClientEndpoint | None = None,
+        among: Sequence[Dialect] = DIALECTS,
     ) -> None:
-        self._config = config
+        self._config, self._among = config, among
         self._address = ConsoleAddress(config.server, namespace, name)
         self._reactor = reactor
         self._timeout_seconds = timeout_seconds
@@ -183,6 +227,7 @@ class ConsoleEndpoint:
             self._reactor,
             timeout_seconds=self._timeout_seconds,
             server=self._server,
+            among=self._among,
         )
 
         def opened(_: object) -> IProtocol:
@@ -320,17 +365,19 @@ def parse_console(
     kubeconfig: str | None = None,
     context: str | None = None,
     timeout: str = str(TIMEOUT_SECONDS),
+    dialect: str = "",
 ) -> IStreamClientEndpoint:
     """
-    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS``
+    ``console:NAME:namespace=NS:kubeconfig=FILE:context=CONTEXT:timeout=SECONDS:dialect=DIALECT``
 
     The kubeconfig is read at each ``connect``, so renewed credentials are used.
 
-    :raises ValueError: no name, or no number of seconds.
+    :raises ValueError: no name, no number of seconds, or a dialect that there is not.
     """
     if not name:
         raise ValueError("console: needs the name of a machine, as in console:demo-vm")
-    return _FromKubeconfig(reactor, name, namespace, kubeconfig, context, float(timeout))
+    among = (by_name(dialect),) if dialect else DIALECTS
+    return _FromKubeconfig(reactor, name, namespace, kubeconfig, context, float(timeout), among)
 
 
 @implementer(IStreamClientEndpoint)
@@ -342,6 +389,7 @@ class _FromKubeconfig:
     kubeconfig: str | None
     context: str | None
     timeout_seconds: float
+    among: Sequence[Dialect]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         async def connected() -> IProtocol:
@@ -352,6 +400,7 @@ class _FromKubeconfig:
                 self.name,
                 self.reactor,
                 timeout_seconds=self.timeout_seconds,
+                among=self.among,
             )
             return await console.connect(protocolFactory)
 

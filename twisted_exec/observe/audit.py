@@ -27,6 +27,7 @@ SUBJECT_KEYS = (
     "user",
     "namespace",
     "machine",
+    "resource",
     "uid",
     "subresource",
     "pool",

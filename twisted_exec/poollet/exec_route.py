@@ -289,6 +289,7 @@ class ExecLocator:
             request.subject,
             session=session or request.subject.session,
             user=asking.user.name,
+            resource=self.gate.dialect.workload.qualified,
             pool=self.gate.pool,
             caller=asking.caller.name if asking.caller is not None else "",
         )

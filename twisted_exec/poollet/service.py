@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.dialects import IRONCORE, Dialect
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, NotFound, ServiceUnavailable
 from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
@@ -96,7 +96,7 @@ class Settings:
     runtime: str = ""
     drain_seconds: float = 5.0
     allowed_origins: Collection[bytes] = ()
-    dialect: Dialect = field(default=IRONCORE)
+    dialect: Dialect = field(default=DEFAULT)
 
 
 def _check_apart(proxies: str, users: str) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.iri.client import IRIClient
@@ -55,6 +55,7 @@ class Options(BrowserOptions):
     optParameters = [
         ["kubeconfig", None, None, "Of the API server, as this pool's poollet; else $KUBECONFIG."],
         ["context", None, None, "Instead of the kubeconfig's current context."],
+        ["dialect", None, DEFAULT, f"What the API server calls machines: {NAMES}.", by_name],
         ["machine-pool-name", None, None, "The pool to serve (required)."],
         ["provider-id", None, None, "The pool's providerID; default twisted-exec://NAME."],
         ["machine-runtime-endpoint", None, None, "gRPC target of the runtime (required)."],
@@ -117,7 +118,7 @@ class Options(BrowserOptions):
             if not self[name]:
                 raise UsageError(f"--{name} is missing")
         try:
-            revision(self["iri-revision"] or IRONCORE.iri_revision)
+            revision(self["iri-revision"] or self["dialect"].iri_revision)
         except ValueError as problem:
             raise UsageError(f"--iri-revision: {problem}") from None
         if dns_subdomain(self["machine-pool-name"]):
@@ -186,7 +187,7 @@ def _program(options: Options, reactor: Any) -> Program:
         reactor,
         tls=_runtime_tls(options),
         trusted_uids=options["runtime-uid"],
-        revision=options["iri-revision"] or IRONCORE.iri_revision,
+        revision=options["iri-revision"] or options["dialect"].iri_revision,
     )
     audit = JSONLinesAudit(options["audit-log"])
     poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])
@@ -210,6 +211,7 @@ def settings(options: Options) -> Settings:
     names = options["requestheader-allowed-names"].split(",")
     return Settings(
         pool=options["machine-pool-name"],
+        dialect=options["dialect"],
         provider_id=options["provider-id"] or f"twisted-exec://{options['machine-pool-name']}",
         certificate=options["tls-cert-file"],
         key=options["tls-private-key-file"],

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from twisted_exec.api.dialects import IRONCORE, Dialect
+from twisted_exec.api.dialects import Owner, owner_of
 from twisted_exec.api.status import BadRequest, NotFound, TooManyRequests
 from twisted_exec.iri.protos import event_pb2, meta_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -30,7 +30,6 @@ class Record:
     metadata: meta_pb2.ObjectMetadata
     spec: pb.MachineSpec
     state: int = pb.MACHINE_PENDING
-    dialect: Dialect = IRONCORE
     conditions: list[pb.MachineCondition] = field(default_factory=list)
 
     def set_state(
@@ -63,19 +62,23 @@ class Record:
         return str(getattr(self.spec, "class"))
 
     @property
+    def _owner(self) -> Owner:
+        return owner_of(self.metadata.labels)
+
+    @property
     def uid(self) -> str:
         """Of the API object, or empty when a poollet told none."""
-        return str(self.metadata.labels.get(self.dialect.uid_label, ""))
+        return self._owner.uid
 
     @property
     def namespace(self) -> str:
         """Of the API object, or empty."""
-        return str(self.metadata.labels.get(self.dialect.namespace_label, ""))
+        return self._owner.namespace
 
     @property
     def name(self) -> str:
         """Of the API object, or empty."""
-        return str(self.metadata.labels.get(self.dialect.name_label, ""))
+        return self._owner.name
 
     @property
     def label(self) -> str:
@@ -89,6 +92,7 @@ class Record:
             namespace=self.namespace,
             machine=self.name or self.id,
             uid=self.uid,
+            resource=self._owner.resource,
         )
 
     def to_machine(self) -> pb.Machine:
@@ -110,7 +114,6 @@ class Machines:
     """
 
     quantities: Mapping[str, int]
-    dialect: Dialect = IRONCORE
     events: deque[event_pb2.Event] = field(default_factory=lambda: deque(maxlen=_MAX_EVENTS))
     _by_id: dict[str, Record] = field(default_factory=dict)
 
@@ -128,7 +131,7 @@ class Machines:
         :raises BadRequest: no such class.
         :raises TooManyRequests: there are as many machines of the class as may be.
         """
-        uid = wanted.metadata.labels.get(self.dialect.uid_label, "")
+        uid = owner_of(wanted.metadata.labels).uid
         for record in self._by_id.values():
             if uid and record.uid == uid:
                 return record, False
@@ -142,7 +145,7 @@ class Machines:
         )
         spec = pb.MachineSpec()
         spec.CopyFrom(wanted.spec)
-        record = Record(metadata, spec, dialect=self.dialect)
+        record = Record(metadata, spec)
         self._by_id[record.id] = record
         return record, True
 

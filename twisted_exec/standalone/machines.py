@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError
 from twisted_exec.iri.interfaces import IMachineRuntime
@@ -55,7 +55,7 @@ class Wanted:
         return f"{self.resource.plural}/{self.name}"
 
 
-def wanted(pool: str, offered: Collection[str]) -> list[Wanted]:
+def wanted(dialect: Dialect, pool: str, offered: Collection[str]) -> list[Wanted]:
     """
     The classes and machines for what the runtime offers.
 
@@ -64,21 +64,22 @@ def wanted(pool: str, offered: Collection[str]) -> list[Wanted]:
     objects: list[Wanted] = []
     for class_name, machine, memory in ((PTY, SHELL, "64Mi"), (QEMU, VM, "128Mi")):
         if class_name in offered:
-            objects += [_class(class_name, memory), _machine(machine, class_name, pool)]
+            objects.append(_class(dialect, class_name, memory))
+            objects.append(_machine(dialect, machine, class_name, pool))
     return objects
 
 
-def _class(name: str, memory: str) -> Wanted:
-    return _object(IRONCORE.workload_class, name, {"capabilities": {"cpu": "1", "memory": memory}})
+def _class(dialect: Dialect, name: str, memory: str) -> Wanted:
+    return _object(dialect.workload_class, name, {"capabilities": {"cpu": "1", "memory": memory}})
 
 
-def _machine(name: str, class_name: str, pool: str) -> Wanted:
+def _machine(dialect: Dialect, name: str, class_name: str, pool: str) -> Wanted:
     spec = {
-        IRONCORE.class_reference: {"name": class_name},
-        IRONCORE.pool_reference: {"name": pool},
+        dialect.class_reference: {"name": class_name},
+        dialect.pool_reference: {"name": pool},
         "power": "On",
     }
-    return _object(IRONCORE.workload, name, {"spec": spec})
+    return _object(dialect.workload, name, {"spec": spec})
 
 
 def _object(resource: Resource, name: str, rest: dict[str, Any]) -> Wanted:
@@ -114,19 +115,23 @@ async def create_missing(
     return labels
 
 
-async def to_try(client: IKubeClient) -> str:
+async def to_try(client: IKubeClient, dialect: Dialect) -> str:
     """
     The name of the machine whose console to suggest: of those that are there, the real one first.
 
     :raises APIError: the API server cannot be asked.
     """
-    listed = await client.list(IRONCORE.workload, NAMESPACE)
+    listed = await client.list(dialect.workload, NAMESPACE)
     names = [str(each["metadata"]["name"]) for each in listed["items"]]
     return next((name for name in (VM, SHELL, *names) if name in names), SHELL)
 
 
 async def until_running(
-    client: IKubeClient, runtime: IMachineRuntime, name: str, clock: IReactorTime
+    client: IKubeClient,
+    runtime: IMachineRuntime,
+    dialect: Dialect,
+    name: str,
+    clock: IReactorTime,
 ) -> None:
     """
     Wait until a machine runs; one that was deleted or is to be off is not waited for.
@@ -135,13 +140,15 @@ async def until_running(
 
     :raises APIError: one of them cannot be asked.
     """
-    while not await _is_settled(client, runtime, name):
+    while not await _is_settled(client, runtime, dialect, name):
         await deferLater(clock, _LOOK_EVERY_SECONDS)
 
 
-async def _is_settled(client: IKubeClient, runtime: IMachineRuntime, name: str) -> bool:
+async def _is_settled(
+    client: IKubeClient, runtime: IMachineRuntime, dialect: Dialect, name: str
+) -> bool:
     try:
-        machine = await client.get(IRONCORE.workload, name, NAMESPACE)
+        machine = await client.get(dialect.workload, name, NAMESPACE)
     except APIError as error:
         if error.code == 404:
             return True
@@ -150,7 +157,7 @@ async def _is_settled(client: IKubeClient, runtime: IMachineRuntime, name: str) 
         return True
     if machine.get("status", {}).get("state") != "Running":
         return False
-    selector = {IRONCORE.uid_label: machine["metadata"]["uid"]}
+    selector = {dialect.uid_label: machine["metadata"]["uid"]}
     found = await runtime.list_machines(
         pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
     )

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from twisted.logger import Logger
 
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -54,9 +55,11 @@ class Certificates:
     admin: Pair
 
 
-def prepare(directory: str, now: datetime) -> Certificates:
+def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     """
     Make or renew what is needed.
+
+    :param dialect: says what the poollet is called.
 
     :raises TLSConfigError: the directory is there and cannot be used.
     """
@@ -72,7 +75,7 @@ def prepare(directory: str, now: datetime) -> Certificates:
     if not _good(pki, now, (found.apiserver, SERVING), (found.forwarding, FORWARDING)):
         pki.issue_apiserver(LOOPBACK, replace=True)
     if not _good(pki, now, (found.poollet, SERVING), (found.poollet_client, CLIENT)):
-        pki.issue_poollet(POOL, LOOPBACK, replace=True)
+        pki.issue_poollet(POOL, LOOPBACK, dialect=dialect, replace=True)
     if not _good(pki, now, (found.admin, CLIENT)):
         pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True)
     return found

@@ -25,6 +25,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
@@ -87,6 +88,7 @@ class Settings:
     :param drain_seconds: how long sessions may go on when the program stops.
     :param token_file: users besides the administrator, by bearer token; empty for none.
     :param pods_view: show each machine as a Pod as well.
+    :param dialect: what machines and pools are called; a state directory is of one for ever.
     :param allowed_origins: sites besides the API server's own whose pages may ask it.
     """
 
@@ -95,6 +97,7 @@ class Settings:
     drain_seconds: float = 5.0
     token_file: str = ""
     pods_view: bool = True
+    dialect: Dialect = DEFAULT
     allowed_origins: Collection[bytes] = ()
 
 
@@ -152,7 +155,7 @@ class Standalone(Service):
         self._state.open()
         self._open = True
         self._state.remove(KUBECONFIG)
-        certificates = prepare(self._state.file("pki"), self._now())
+        certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
         audit = JSONLinesAudit(self._state.file("audit.jsonl"))
         audit.check()
@@ -164,10 +167,13 @@ class Standalone(Service):
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
-        self._publish(server.url, certificates, await to_try(client))
+        self._publish(server.url, certificates, await to_try(client, self.settings.dialect))
         self._renewing = LoopingCall(self._renew, server.url)
         self._renewing.clock = self._reactor
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
+
+    def _prepared(self) -> Certificates:
+        return prepare(self._state.file("pki"), self._now(), self.settings.dialect)
 
     def _begin(self, service: Any) -> Deferred[None]:
         ready: Deferred[None] = service.when_ready()
@@ -197,6 +203,7 @@ class Standalone(Service):
             drain_seconds=self.settings.drain_seconds,
             token_file=self.settings.token_file,
             pods_view=self.settings.pods_view,
+            dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
         )
         storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
@@ -208,6 +215,7 @@ class Standalone(Service):
         pki = certificates.pki
         settings = PoolletSettings(
             pool=POOL,
+            dialect=self.settings.dialect,
             provider_id=f"twisted-exec://{POOL}",
             certificate=certificates.poollet.certificate,
             key=certificates.poollet.key,
@@ -242,9 +250,10 @@ class Standalone(Service):
             user=_user(),
         )
         created = self._state.names(_CREATED)
-        created = await create_missing(client, wanted(POOL, runtime.offered), created)
+        dialect = self.settings.dialect
+        created = await create_missing(client, wanted(dialect, POOL, runtime.offered), created)
         self._state.keep_names(_CREATED, created)
-        await until_running(client, runtime, SHELL, self._reactor)
+        await until_running(client, runtime, dialect, SHELL, self._reactor)
 
     def _publish(self, url: str, certificates: Certificates, machine: str) -> None:
         self._write_kubeconfig(url, certificates)
@@ -253,7 +262,7 @@ class Standalone(Service):
         path = shlex.quote(_shown(self.kubeconfig))
         for line in (
             f"export KUBECONFIG={path} PATH={shlex.quote(programs)}:$PATH",
-            "kubectl get machines",
+            f"kubectl get {self.settings.dialect.workload.plural}",
             f"kubectl console {machine}",
         ):
             self._log.info("    {line}", line=line)
@@ -273,7 +282,7 @@ class Standalone(Service):
     def _renew(self, url: str) -> None:
         """Certificates that near their end while we run; the services read them again."""
         try:
-            self._write_kubeconfig(url, prepare(self._state.file("pki"), self._now()))
+            self._write_kubeconfig(url, self._prepared())
         except Exception as error:  # a full disk today must not end what runs until next year
             self._log.error("certificates cannot be renewed: {error}", error=error)
 

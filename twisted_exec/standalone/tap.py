@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.application.service import IService
 
+from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import BrowserOptions, fail_program, seconds, stop_once
@@ -35,6 +36,13 @@ class Options(BrowserOptions):
         ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
         ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
         ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
+        [
+            "dialect",
+            None,
+            DEFAULT,
+            f"What machines are called: {NAMES}.  Each needs a --state-dir of its own.",
+            by_name,
+        ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
     optFlags = PODS_FLAGS
@@ -59,6 +67,7 @@ def makeService(options: Options) -> IService:
             options["drain-seconds"],
             options["token-auth-file"] or "",
             wants_pods_view(options),
+            options["dialect"],
             options["allowed-origin"],
         ),
         reactor,

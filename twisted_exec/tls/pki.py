@@ -28,7 +28,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.tls.authority import LONGEST_COMMON_NAME, Authority, Issued, write_private
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
@@ -105,23 +105,29 @@ class PKI:
         return first, second
 
     def issue_poollet(
-        self, pool: str, names: Sequence[str], *, replace: bool = False
+        self,
+        pool: str,
+        names: Sequence[str],
+        *,
+        dialect: Dialect = DEFAULT,
+        replace: bool = False,
     ) -> tuple[Pair, Pair]:
         """
         A poollet's two certificates.
 
-        :param pool: its pool's name, at most 24 characters (X.509 limits the common name).
+        :param pool: its pool's name, about 24 characters at most (X.509 limits the common name).
         :param names: DNS names and IP addresses at which API servers reach it.
+        :param dialect: says what a poollet is called.
         :return: the serving pair and the client pair.
         """
-        user = IRONCORE.pool_identity(_file_name(pool, "pool"))
+        user = dialect.pool_identity(_file_name(pool, "pool"))
         if len(user) > LONGEST_COMMON_NAME:
-            room = LONGEST_COMMON_NAME - len(IRONCORE.pool_identity_prefix)
+            room = LONGEST_COMMON_NAME - len(dialect.pool_identity_prefix)
             raise TLSConfigError(
                 f"pool name {pool!r} has {len(pool)} characters; a certificate has room for {room}"
             )
         serving = self.authority(SERVING).issue_server(names, common_name=user)
-        client = self.authority(CLIENT).issue_client(user, [IRONCORE.pool_identity_group])
+        client = self.authority(CLIENT).issue_client(user, [dialect.pool_identity_group])
         first, second = self._write_all(
             (f"poollet-{pool}", serving), (f"poollet-{pool}-client", client), replace=replace
         )

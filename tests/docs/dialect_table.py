@@ -1,0 +1,94 @@
+"""
+The table of ``docs/reference/dialects.rst``, made from the records.
+
+``python -m tests.docs.dialect_table`` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DIALECTS, Dialect
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "dialects-table.inc"
+
+
+def _kind(which: Callable[[Dialect], object]) -> Callable[[Dialect], str]:
+    def told(dialect: Dialect) -> str:
+        resource = which(dialect)
+        return f"{resource.kind}, ``{resource.plural}``"  # type: ignore[attr-defined]
+
+    return told
+
+
+def _columns(dialect: Dialect) -> str:
+    return ", ".join(column.name for column in kinds.machine_kind(dialect).columns)
+
+
+def _spec(dialect: Dialect) -> str:
+    schema = kinds.machine_kind(dialect).schema["spec"]
+    return ", ".join(f"``{key}``" for key in sorted(schema["properties"]))
+
+
+def _groups(dialect: Dialect) -> str:
+    if not dialect.domain:
+        return "none"
+    return ", ".join(f"``{room}.{dialect.domain}``" for room in ("storage", "networking", "ipam"))
+
+
+def _literal(read: Callable[[Dialect], str]) -> Callable[[Dialect], str]:
+    return lambda dialect: f"``{told}``" if (told := read(dialect)) else "none"
+
+
+ROWS: tuple[tuple[str, Callable[[Dialect], str]], ...] = (
+    ("API group and version", _literal(lambda each: each.workload.api_version)),
+    ("groups beside it", _groups),
+    ("what has a console", _kind(lambda each: each.workload)),
+    ("what runs it", _kind(lambda each: each.pool)),
+    ("what sizes there are", _kind(lambda each: each.workload_class)),
+    ("columns of ``kubectl get``", _columns),
+    ("keys of its ``spec``", _spec),
+    ("states", lambda each: ", ".join(each.states)),
+    ("conditions in its status", lambda each: "yes" if each.conditions else "no"),
+    ("its id in its status", _literal(lambda each: each.id_field)),
+    ("query of ``exec``", _literal(lambda each: each.exec_options)),
+    ("field selector for a pool", _literal(lambda each: each.pool_field)),
+    ("classes in a pool's status", _literal(lambda each: each.classes_field)),
+    (
+        "port in a pool's status",
+        _literal(lambda each: f"daemonEndpoints.{each.endpoint_field}.port"),
+    ),
+    ("capacity for a class", _literal(lambda each: f"{each.capacity_prefix}CLASS")),
+    ("its name for a poollet", _literal(lambda each: each.poollet)),
+    ("path at a poollet", _literal(lambda each: each.poollet_path("NS", "NAME"))),
+    ("a poollet's user name", _literal(lambda each: each.pool_identity("POOL"))),
+    ("the group of poollets", _literal(lambda each: each.pool_identity_group)),
+    (
+        "what reaching a poollet needs",
+        _literal(lambda each: f"create {each.pool.plural}/{each.proxy_subresource}"),
+    ),
+    ("finalizer", _literal(lambda each: each.finalizer)),
+    ("finalizer of classes", _literal(lambda each: each.class_finalizer)),
+    ("field owner", _literal(lambda each: each.field_owner)),
+    ("labels in the runtime", _literal(lambda each: f"{each.runtime_prefix}{each.noun}-uid")),
+    ("labels passed down", _literal(lambda each: f"{each.downward_prefix}KEY")),
+    ("namespace of poollets' leases", _literal(lambda each: each.lease_namespace)),
+    ("revision of the runtime interface", _literal(lambda each: each.iri_revision)),
+)
+
+
+def table() -> str:
+    """The table as reStructuredText: a row for each name that differs."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :stub-columns: 1", ""]
+    rows = [("", *(f"``{each.name}``" for each in DIALECTS))]
+    rows += [(told, *(read(each) for each in DIALECTS)) for told, read in ROWS]
+    for row in rows:
+        for index, cell in enumerate(row):
+            lines.append(f"   {'*' if not index else ' '} - {cell}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(table(), encoding="utf-8")

@@ -1,0 +1,22 @@
+"""
+Tests for ``docs/reference/dialects.rst``.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from . import dialect_table, pages
+
+
+class DialectsPageTests(SynchronousTestCase):
+    """The page tells what the records say."""
+
+    def test_current(self) -> None:
+        """The table is the one that the records give."""
+        written = dialect_table.PAGE.read_text(encoding="utf-8")
+        self.assertEqual(written, dialect_table.table(), "run: python -m tests.docs.dialect_table")
+
+    def test_included(self) -> None:
+        """The page shows it."""
+        self.assertIn("dialects-table.inc", pages.page("reference/dialects"))
