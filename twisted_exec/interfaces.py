@@ -16,9 +16,15 @@ door                      what is behind it
 :class:`IMachineLogs`     what consoles printed; the same two provide it
 :class:`IDriverMaker`     reads a class of the configuration: ``runtimes.drivers``
 :class:`IMachineDriver`   a class of machines: ``runtimes.pty``, ``runtimes.qemu``
+:class:`IHardware`        besides it: machines with disks and cards: ``runtimes.qemu``
+:class:`IRestarting`      besides it: whether a machine is started again: ``runtimes.pty``
+:class:`IKeeping`         besides it: machines that outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`         a machine's console line
 :class:`IBreakable`       a console line that can send BREAK
 :class:`IRun`             a machine under power, and its line
+:class:`IShutdown`        besides it: a machine that can be asked to end itself
+:class:`IHotPlug`         besides it: whose disks can be changed while it is on
+:class:`IKept`            besides it: that can be left running
 :class:`IAttachment`      one user's end of a console
 :class:`IOperable`        the same with BREAK and roles: ``console.session.Viewer``
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
@@ -48,7 +54,19 @@ from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.runtimes.interfaces import IDriverMaker, IMachineDriver, IRun, MachineFacts
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IDriverMaker,
+    IHardware,
+    IHotPlug,
+    IKeeping,
+    IKept,
+    IMachineDriver,
+    IRestarting,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
 from twisted_exec.storage.interfaces import IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -88,6 +106,7 @@ __all__ = [
     "SHUTTING_DOWN",
     "Attributes",
     "Break",
+    "CannotStart",
     "Change",
     "Decision",
     "Ending",
@@ -101,15 +120,21 @@ __all__ = [
     "IBreakable",
     "IConsole",
     "IDriverMaker",
+    "IHardware",
+    "IHotPlug",
+    "IKeeping",
+    "IKept",
     "IKubeClient",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
     "IOperable",
     "IPoollet",
+    "IRestarting",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
+    "IShutdown",
     "IStorage",
     "IStreamLocator",
     "IWatch",

@@ -18,6 +18,7 @@ from twisted_exec.runtimes.config import ConfigError, load, parse
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.pty import PtyDriver
 from twisted_exec.runtimes.qemu import FIRMWARE, QemuDriver, QemuOptions
+from twisted_exec.runtimes.qemu_command import Board
 
 SHELL: dict[str, Any] = {
     "name": "shell",
@@ -76,12 +77,14 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(vm.resources, {"cpu": 2, "memory": 256 << 20, "example.com/gpu": 1})
         self.assertEqual(vm.quantity, 3)
         assert isinstance(vm.driver, QemuDriver)
-        self.assertEqual(vm.driver.options, QemuOptions(memory_mib=256, firmware=FIRMWARE))
+        self.assertEqual(
+            vm.driver.options, QemuOptions(board=Board(memory_mib=256, firmware=FIRMWARE))
+        )
 
     def test_qemu_memory(self) -> None:
         """The guest's memory can be another."""
         (vm,) = self.build({**VM, "memory": "64Mi"})
-        self.assertEqual(vm.driver.options.memory_mib, 64)
+        self.assertEqual(vm.driver.options.board.memory_mib, 64)
 
     def test_user(self) -> None:
         """Neither a user nor the flag is refused, and so are both."""

@@ -185,13 +185,16 @@ class RecordTests(RuntimeCase):
         """What one runtime wrote the next one reads, until it is cleared."""
         path = os.path.join(self.directory, "runs")
         records = RunRecords(path)
-        self.assertEqual(records.open(), [])
+        self.assertEqual(records.open(), {})
         records.write("a", [Leader(7, 8)])
         records.write("b", [Leader(9, 10)])
         records.write("a", [])
-        self.assertEqual(RunRecords(path).open(), [Leader(9, 10)])
+        self.assertEqual(RunRecords(path).open(), {"b": [Leader(9, 10)]})
+        records.write("a", [Leader(7, 8)])
+        records.clear({"a"})
+        self.assertEqual(RunRecords(path).open(), {"a": [Leader(7, 8)]})
         records.clear()
-        self.assertEqual(RunRecords(path).open(), [])
+        self.assertEqual(RunRecords(path).open(), {})
 
     def test_unreadable(self) -> None:
         """A torn record, or one of another boot, names nobody."""
@@ -201,4 +204,4 @@ class RecordTests(RuntimeCase):
         for name, text in (("a", '{"boot"'), ("b", '{"boot": "other", "leaders": [[1, 2]]}')):
             with open(os.path.join(path, name), "w") as file:
                 file.write(text)
-        self.assertEqual(records.open(), [])
+        self.assertEqual(records.open(), {"a": [], "b": []})

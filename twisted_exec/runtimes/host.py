@@ -47,6 +47,7 @@ class Settings:
     :param iri_revision: what ``machine.v1alpha1`` is to be, see
         :mod:`twisted_exec.iri.revisions`; spheric's service is beside it always.
     :param allowed_uids: users besides root and our own that may use the UNIX sockets.
+    :param keep_machines: whether machines whose driver can do it outlive the runtime.
     """
 
     classes: Sequence[ClassConfig]
@@ -57,6 +58,7 @@ class Settings:
     iri_revision: str = IRONCORE.name
     allowed_uids: Sequence[int] = ()
     drain_seconds: float = 5.0
+    keep_machines: bool = False
 
 
 # Its methods are those of ``runtime``, but for who starts and stops it.
@@ -97,6 +99,7 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
             cache=cache,
             exec_url=lambda token: self.streams.exec_url(token),
             log_url=lambda token: self.streams.log_url(token),
+            keep_machines=settings.keep_machines,
         )
         self.streams = StreamServer(
             replace(settings.streaming, allowed_uids=settings.allowed_uids),

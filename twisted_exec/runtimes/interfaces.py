@@ -11,13 +11,43 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.streaming.interfaces import IConsole
+from twisted_exec.streaming.interfaces import Ending, IConsole
 
 from .drivers import IDriverMaker
 from .processes import Leader, ProcessTable
 
-__all__ = ["Build", "IDriverMaker", "IMachineDriver", "IRun", "MachineFacts"]
+__all__ = [
+    "Build",
+    "CannotStart",
+    "IDriverMaker",
+    "IHardware",
+    "IHotPlug",
+    "IKeeping",
+    "IKept",
+    "IMachineDriver",
+    "IRestarting",
+    "IRun",
+    "IShutdown",
+    "MachineFacts",
+]
+
+
+class CannotStart(ServiceUnavailable):
+    """
+    Why a machine is not started, with a word for it; it is tried again, more and more slowly.
+
+    :param condition: the reason of the machine's condition and Event, such as ``ImageMissing``.
+    """
+
+    def __init__(self, condition: str, message: str) -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+def _nobody(state: int, reason: str, message: str) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +65,14 @@ class MachineFacts:
     :param started: to be called with each process that leads a session, at once.
     :param event: to be called with type (``Normal``, ``Warning``), reason and
         message of what an operator should know.
+    :param changed: to be called, while the machine is on, with what it is now: ``MACHINE_SUSPENDED``
+        when it stands still and ``MACHINE_RUNNING`` when it goes on, or with the same
+        state and a reason (one word) and a message of what is wrong; empty when nothing is any more.
     :param namespace: of the API object; empty where a poollet told none, and so are name and uid.
     :param storage: a private directory for what the machine keeps on disk; made by
         who needs it, and removed when the machine is.
+    :param keep: whether the machine is to outlive the runtime, of drivers with
+        :class:`IKeeping`; its processes must not end with ours then.
     :param volumes: as the interface tells them; these and the rest are what is wanted now,
         and may be others at the machine's next start.
     :param ignition_data: a secret, never to be logged; of the first start, too.
@@ -50,10 +85,12 @@ class MachineFacts:
     marker: tuple[str, str]
     started: Callable[[Leader], None]
     event: Callable[[str, str, str], None]
+    changed: Callable[[int, str, str], None] = _nobody
     namespace: str = ""
     name: str = ""
     uid: str = ""
     storage: str = ""
+    keep: bool = False
     volumes: Sequence[pb.Volume] = ()
     network_interfaces: Sequence[pb.NetworkInterface] = ()
     ignition_data: bytes = field(default=b"", repr=False)
@@ -92,6 +129,70 @@ class IMachineDriver(Interface):
 
     def run(facts: MachineFacts) -> IRun:
         """A machine that is about to be powered on.  Touches nothing yet."""
+
+
+class IHardware(Interface):
+    """A driver whose machines have disks and network cards; others' machines have none."""
+
+    def check_volume(volume: pb.Volume) -> None:
+        """
+        :raises APIError: no machine of the class can have it.  What may yet come, such as
+            an image that is missing, is told when the machine starts.
+        """
+
+    def check_network_interface(interface: pb.NetworkInterface) -> None:
+        """:raises APIError: no machine of the class can have it."""
+
+
+class IRestarting(Interface):
+    """A driver that says itself whether a machine that ended is started again; else it is."""
+
+    def restarts(ending: Ending) -> bool:
+        """Whether a machine that ended so, by itself, is to be started again."""
+
+
+class IShutdown(Interface):
+    """A run that can be asked to end itself; provided besides :class:`IRun`."""
+
+    def shut_down() -> Deferred[None]:
+        """
+        Ask, as one presses the power button.
+
+        :return: fires when the machine is off, or when it has had time enough.
+        """
+
+
+class IHotPlug(Interface):
+    """A run whose hardware can be changed while it is on; provided besides :class:`IRun`."""
+
+    def attach_volume(volume: pb.Volume) -> Deferred[None]:
+        """Fires when the guest can have it; fails with an ``APIError`` that says why not."""
+
+    def detach_volume(name: str) -> Deferred[None]:
+        """Fires when the guest has let go of it, and what was on it is removed."""
+
+    def resize_volume(volume: pb.Volume) -> Deferred[None]:
+        """Fires when it has the new size."""
+
+
+class IKeeping(Interface):
+    """A driver whose machines can outlive the runtime."""
+
+    def adopt(facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
+        """
+        A machine that an earlier runtime let go of, or left when it was killed.
+
+        Connecting opens its line again; it fails when the machine cannot be talked to.
+
+        :param leaders: processes that were recorded by ``facts.started``, and are alive.
+        """
+
+
+class IKept(Interface):
+    """A run that can be left running; provided besides :class:`IRun`, by drivers with :class:`IKeeping`."""
+
+    def release() -> None:
+        """Let go of it: nothing here touches the machine any more, which goes on by itself."""
 
 
 Build = Callable[[Any, ProcessTable], IMachineDriver]

@@ -25,12 +25,17 @@ _MAX_MACHINES = 10_000
 
 @dataclass
 class Record:
-    """One machine.  ``spec`` is what is wanted, ``state`` what is."""
+    """
+    One machine.  ``spec`` is what is wanted, ``state`` what is.
+
+    :param ignition_data: a secret; not in ``spec``, which is told to whoever asks.
+    """
 
     metadata: meta_pb2.ObjectMetadata
     spec: pb.MachineSpec
     state: int = pb.MACHINE_PENDING
     conditions: list[pb.MachineCondition] = field(default_factory=list)
+    ignition_data: bytes = field(default=b"", repr=False)
 
     def set_state(
         self, state: int, reason: str = "", message: str = "", now_nanoseconds: int = 0
@@ -96,13 +101,30 @@ class Record:
         )
 
     def to_machine(self) -> pb.Machine:
-        """A copy, as the interface tells it."""
+        """A copy, as the interface tells it.  What the machine has, it has while it is on."""
+        is_on = self.state in (pb.MACHINE_RUNNING, pb.MACHINE_SUSPENDED)
+        volume_state = pb.VOLUME_ATTACHED if is_on else pb.VOLUME_PENDING
+        interface_state = pb.NETWORK_INTERFACE_ATTACHED if is_on else pb.NETWORK_INTERFACE_PENDING
         status = pb.MachineStatus(
             observed_generation=self.metadata.generation,
             state=self.state,  # type: ignore[arg-type]
             machine_conditions=self.conditions,
+            volumes=[
+                pb.VolumeStatus(name=one.name, handle=self._handle(one.name), state=volume_state)
+                for one in self.spec.volumes
+            ],
+            network_interfaces=[
+                pb.NetworkInterfaceStatus(
+                    name=one.name, handle=self._handle(one.name), state=interface_state
+                )
+                for one in self.spec.network_interfaces
+            ],
         )
         return pb.Machine(metadata=self.metadata, spec=self.spec, status=status)
+
+    def _handle(self, name: str) -> str:
+        """The runtime's own word for a part of the machine."""
+        return f"{self.id}/{name}"
 
 
 @dataclass
@@ -143,11 +165,17 @@ class Machines:
             generation=1,
             created_at=now_nanoseconds,
         )
-        spec = pb.MachineSpec()
-        spec.CopyFrom(wanted.spec)
-        record = Record(metadata, spec)
-        self._by_id[record.id] = record
+        record = self.add(pb.Machine(metadata=metadata, spec=wanted.spec))
         return record, True
+
+    def add(self, machine: pb.Machine) -> Record:
+        """A machine whose metadata and spec are known, such as one that was kept."""
+        spec = pb.MachineSpec()
+        spec.CopyFrom(machine.spec)
+        record = Record(machine.metadata, spec, ignition_data=spec.ignition_data)
+        spec.ignition_data = b""
+        self._by_id[record.id] = record
+        return record
 
     def _check_room(self, class_name: str) -> None:
         if class_name not in self.quantities:

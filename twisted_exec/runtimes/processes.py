@@ -287,20 +287,20 @@ class RunRecords:
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    def open(self) -> list[Leader]:
-        """Make the directory; :return: the leaders that an earlier runtime left recorded."""
+    def open(self) -> dict[str, list[Leader]]:
+        """Make the directory; :return: the leaders that an earlier runtime left, by machine id."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         boot = boot_id()
-        found = []
-        for name in os.listdir(self._directory):
-            for one in _read_record(os.path.join(self._directory, name), boot):
-                found.append(one)
-        return found
+        return {
+            name: _read_record(os.path.join(self._directory, name), boot)
+            for name in os.listdir(self._directory)
+        }
 
-    def clear(self) -> None:
-        """The earlier runtime's machines are ended."""
+    def clear(self, kept: Collection[str] = ()) -> None:
+        """The earlier runtime's machines are ended, but for those that are kept."""
         for name in os.listdir(self._directory):
-            os.unlink(os.path.join(self._directory, name))
+            if name not in kept:
+                os.unlink(os.path.join(self._directory, name))
 
     def write(self, machine_id: str, leaders: Collection[Leader]) -> None:
         """Keep a machine's leaders; none removes its file."""

@@ -26,9 +26,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
-from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
-from .interfaces import Build, IMachineDriver, IRun, MachineFacts
+from .interfaces import Build, IMachineDriver, IRestarting, IRun, MachineFacts
 from .processes import Family, Leader, ProcessTable, leader, read_process
 from .reader import Reader
 from .terminals import give, read_rest, set_size
@@ -49,6 +49,8 @@ class PtyOptions:
         must be asked for by ``same_user``.
     :param environment: added to ours.
     :param directory: where it starts; empty is the user's home.
+    :param restart: whether a command that ended is started again: ``always``,
+        ``on-failure`` or ``never``.
     """
 
     command: Sequence[str]
@@ -57,6 +59,7 @@ class PtyOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = ""
     term: str = "xterm-256color"
+    restart: str = "always"
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
@@ -68,6 +71,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
         environment=reader.environment("environment"),
         directory=reader.take("directory", str, ""),
         term=reader.take("term", str, PtyOptions.term),
+        restart=reader.choice("restart", ("never", "on-failure", "always"), PtyOptions.restart),
     )
     if bool(options.user) == options.same_user:
         raise reader.error(
@@ -76,7 +80,7 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
     return lambda reactor, table: PtyDriver(options, reactor, table)
 
 
-@implementer(IMachineDriver)
+@implementer(IMachineDriver, IRestarting)
 class PtyDriver:
     """Runs a class of pty machines."""
 
@@ -114,6 +118,11 @@ class PtyDriver:
         if self.options.user:
             return pwd.getpwnam(self.options.user)
         return pwd.getpwuid(os.geteuid())
+
+    def restarts(self, ending: Ending) -> bool:
+        """As :class:`IRestarting` says; a lost line is a failure."""
+        restart = self.options.restart
+        return restart == "always" or (restart == "on-failure" and ending.exit_code != 0)
 
     def run(self, facts: MachineFacts) -> PtyRun:
         return PtyRun(self, facts)

@@ -4,16 +4,19 @@ The machine runtime: machines of several classes on this host.
 It joins the records (:mod:`.machines`) to what keeps each machine as it is wanted
 (:mod:`.keeper`).  Machines live as long as the runtime.  A runtime that was killed leaves processes
 behind; the next one ends them before it does anything else, and the poollet asks for the machines again.
+Where machines are to be kept it is otherwise, for drivers that can: they go on, whatever
+becomes of the runtime, and the next one adopts them (:mod:`.storage` says what they are).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,6 +27,8 @@ from zope.interface import implementer
 
 import twisted_exec
 from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
     BadRequest,
     Conflict,
     NotFound,
@@ -46,17 +51,21 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
-from .interfaces import IMachineDriver, MachineFacts
+from .interfaces import IHardware, IHotPlug, IKeeping, IMachineDriver, MachineFacts
 from .keeper import Keeper
 from .machines import Machines, Record
-from .processes import Family, Leader, ProcessTable, RunRecords
+from .processes import Family, Leader, ProcessTable, RunRecords, read_process
 from .state_directory import ID, identity, lock
+from .storage import MachineStorage
 
 NAME = "twisted-exec"
 MARK = "TWISTED_EXEC_MACHINE"
 """The variable in the environment of every process of a machine."""
 
 _MAX_METADATA_BYTES = 256 << 10
+_MAX_IGNITION_BYTES = 2 << 20
+_MAX_PARTS = 24
+_PART_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 _P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
@@ -100,6 +109,7 @@ class MachineRuntime(Service):
     :param cache: where Exec puts its tokens.
     :param exec_url: the URL for a token; an empty one when there is no console.
     :param log_url: likewise, of the console's log.
+    :param keep_machines: whether machines whose driver can do it outlive the runtime.
     """
 
     _log = Logger()
@@ -114,6 +124,7 @@ class MachineRuntime(Service):
         cache: RequestCache,
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str] = lambda token: "",
+        keep_machines: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         now_nanoseconds: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -132,6 +143,9 @@ class MachineRuntime(Service):
         self._keepers: dict[str, Keeper] = {}
         self._deleting: dict[str, list[Deferred[None]]] = {}
         self._records: RunRecords | None = None
+        self._storage = MachineStorage(
+            os.path.join(state_directory, "machines"), keep=keep_machines
+        )
         self._id = ""
         self._lock: int | None = None
 
@@ -147,6 +161,7 @@ class MachineRuntime(Service):
         Find out what can be offered, and end what an earlier runtime left; before anything else.
 
         :raises StateInUse: another runtime has the state directory.
+        :raises MachinesKept: machines are to be kept, and this runtime keeps none.
         :raises TLSConfigError: a directory cannot be used.
         """
         private_directory(self._state_directory)
@@ -154,23 +169,43 @@ class MachineRuntime(Service):
         self.directory = runtime_directory(self._state_directory)
         self._id = identity(os.path.join(self._state_directory, "runtime-id"))
         self._records = RunRecords(os.path.join(self._state_directory, "runs"))
-        await self._end_leftovers(self._records)
         self._offer()
+        kept = [machine for machine in self._storage.open() if self._is_kept(machine)]
+        leaders = self._records.open()
+        await self._end_leftovers(leaders, {machine.metadata.id for machine in kept})
+        for machine in kept:
+            record = self._machines.add(machine)
+            alive = [one for one in leaders.get(record.id, ()) if _is_alive(one)]
+            self._keep(record, alive)
 
-    async def _end_leftovers(self, records: RunRecords) -> None:
-        leaders = records.open()
-        prefix = f"{self._id}/"
-        family = Family(self._table, lambda mark: mark.startswith(prefix), leaders)
-        left = await family.end()
-        if leaders:
-            self._log.info(
-                "ended {count} machines that an earlier runtime left", count=len(leaders)
+    def _is_kept(self, machine: pb.Machine) -> bool:
+        name = getattr(machine.spec, "class")
+        found = self._offered.get(name)
+        if found is None or not IKeeping.providedBy(found.driver):
+            self._log.error(
+                "kept machine {id} is of class {name}, which is not offered: it waits on the disk",
+                id=machine.metadata.id,
+                name=name,
             )
+            return False
+        return True
+
+    async def _end_leftovers(self, leaders: Mapping[str, list[Leader]], kept: set[str]) -> None:
+        assert self._records is not None
+        prefix = f"{self._id}/"
+        ended = [one for id, found in leaders.items() if id not in kept for one in found]
+
+        def belongs(mark: str) -> bool:
+            return mark.startswith(prefix) and mark.removeprefix(prefix) not in kept
+
+        left = await Family(self._table, belongs, ended).end()
+        if ended:
+            self._log.info("ended {count} machines that an earlier runtime left", count=len(ended))
         for process in left:
             self._log.error("process {pid} of an earlier runtime cannot be ended", pid=process.pid)
-        records.clear()
+        self._records.clear(kept)
         for name in os.listdir(self.directory):
-            if ID.fullmatch(name):
+            if ID.fullmatch(name) and name not in kept:
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
     def _offer(self) -> None:
@@ -185,20 +220,28 @@ class MachineRuntime(Service):
         self._machines.quantities = {one.name: one.quantity for one in self._offered.values()}
 
     def stopService(self) -> Deferred[None]:
-        """End every session, saying why, and every machine."""
+        """End every session, saying why, and every machine that is not kept."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         ending = Ending(SHUTTING_DOWN, "the machine runtime is shutting down")
-        await gatherResults([keeper.power_off(ending) for keeper in self._keepers.values()])
-        for record in self._machines:
-            self._forget(record)
+        await gatherResults([self._part_with(record, ending) for record in self._machines])
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 os.rmdir(self.directory)  # another's socket may still be in it
             os.close(self._lock)
             self._lock = None
+
+    def _part_with(self, record: Record, ending: Ending) -> Deferred[None]:
+        keeper = self._keepers[record.id]
+        if not self._can_keep(record):
+            return keeper.power_off(ending).addCallback(lambda _: self._forget(record))
+        return keeper.release(ending).addCallback(lambda _: self._machines.remove(record.id))
+
+    def _can_keep(self, record: Record) -> bool:
+        driver = self._offered[record.class_name].driver
+        return self._storage.keep and IKeeping.providedBy(driver)
 
     # What the stream server asks.
 
@@ -270,12 +313,10 @@ class MachineRuntime(Service):
         self, request: pb.CreateMachineRequest
     ) -> Deferred[pb.CreateMachineResponse]:
         wanted = request.machine
-        _check(wanted)
+        self._check(wanted)
         record, is_new = self._machines.create(wanted, self._now_nanoseconds())
         if is_new:
-            # No driver of ours reads it, and a secret that is not kept is not lost.
-            record.spec.ignition_data = b""
-            self._keep(record)
+            self._add(record)
         return succeed(pb.CreateMachineResponse(machine=record.to_machine()))
 
     @_answered
@@ -298,6 +339,7 @@ class MachineRuntime(Service):
         _check_size(request.annotations)
         record.metadata.annotations.clear()
         record.metadata.annotations.update(request.annotations)
+        self._note(record)
         return succeed(pb.UpdateMachineAnnotationsResponse())
 
     @_answered
@@ -307,37 +349,69 @@ class MachineRuntime(Service):
         record = self._machines.get(request.machine_id)
         if record.id in self._deleting:
             raise Conflict(f'machine "{record.label}" is being deleted')
-        self._machines.set_power(record, request.power)
+        if self._machines.set_power(record, request.power):
+            self._note(record)
         keeper = self._keepers[record.id]
         if request.power == pb.POWER_ON:
             keeper.power_on()
         else:
-            keeper.power_off(Ending(POWERED_OFF, f'machine "{record.label}" was powered off'))
+            ending = Ending(POWERED_OFF, f'machine "{record.label}" was powered off')
+            keeper.power_off(ending, gently=True)
         return succeed(pb.UpdateMachinePowerResponse())
 
     @_answered
     def attach_volume(self, request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]:
-        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+        record, volume = self._record_of(request), request.volume
+        self._hardware(record.class_name, "volumes").check_volume(volume)
+        if _find(record.spec.volumes, volume.name) is not None:
+            raise _exists(record, "volume", volume.name)
+        done = self._plug(record, "attach_volume", volume)
+        done.addCallback(lambda _: record.spec.volumes.append(volume))
+        return done.addCallback(lambda _: self._changed(record, pb.AttachVolumeResponse()))
 
     @_answered
     def detach_volume(self, request: pb.DetachVolumeRequest) -> Deferred[pb.DetachVolumeResponse]:
-        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+        record = self._record_of(request)
+        if _find(record.spec.volumes, request.name) is None:
+            raise _missing(record, "volume", request.name)
+        done = self._plug(record, "detach_volume", request.name)
+        done.addCallback(lambda _: _drop(record.spec.volumes, request.name))
+        return done.addCallback(lambda _: self._changed(record, pb.DetachVolumeResponse()))
 
     @_answered
     def update_volume(self, request: pb.UpdateVolumeRequest) -> Deferred[pb.UpdateVolumeResponse]:
-        raise _no_hardware(self._machines.get(request.machine_id), "volumes")
+        record, volume = self._record_of(request), request.volume
+        known = _find(record.spec.volumes, volume.name)
+        if known is None:
+            raise _missing(record, "volume", volume.name)
+        self._hardware(record.class_name, "volumes").check_volume(volume)
+        _check_growth(known, volume)
+        done = self._plug(record, "resize_volume", volume)
+        done.addCallback(lambda _: known.CopyFrom(volume))
+        return done.addCallback(lambda _: self._changed(record, pb.UpdateVolumeResponse()))
 
     @_answered
     def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> Deferred[pb.AttachNetworkInterfaceResponse]:
-        raise _no_hardware(self._machines.get(request.machine_id), "network interfaces")
+        record, interface = self._record_of(request), request.network_interface
+        self._hardware(record.class_name, "network interfaces").check_network_interface(interface)
+        if _find(record.spec.network_interfaces, interface.name) is not None:
+            raise _exists(record, "network interface", interface.name)
+        self._must_be_off(record, "network interfaces")
+        record.spec.network_interfaces.append(interface)
+        return succeed(self._changed(record, pb.AttachNetworkInterfaceResponse()))
 
     @_answered
     def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]:
-        raise _no_hardware(self._machines.get(request.machine_id), "network interfaces")
+        record = self._record_of(request)
+        if _find(record.spec.network_interfaces, request.name) is None:
+            raise _missing(record, "network interface", request.name)
+        self._must_be_off(record, "network interfaces")
+        _drop(record.spec.network_interfaces, request.name)
+        return succeed(self._changed(record, pb.DetachNetworkInterfaceResponse()))
 
     @_answered
     def exec(
@@ -360,14 +434,94 @@ class MachineRuntime(Service):
         self._keeper(self._machines.get(grant.machine_id), machine_uid)
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
 
+    # Hardware.
+
+    def _record_of(self, request: Any) -> Record:
+        record = self._machines.get(request.machine_id)
+        if record.id in self._deleting:
+            raise Conflict(f'machine "{record.label}" is being deleted')
+        return record
+
+    def _hardware(self, class_name: str, what: str) -> Any:
+        """:raises NotImplementedByBackend: machines of the class have none."""
+        driver = self._offered[class_name].driver
+        if not IHardware.providedBy(driver):
+            raise NotImplementedByBackend(f"machines of class {class_name!r} have no {what}")
+        return driver
+
+    def _plug(self, record: Record, change: str, *what: Any) -> Deferred[None]:
+        """Change a machine that is on; one that is off has the change at its next start."""
+        run: Any = self._keepers[record.id].run
+        if run is None:
+            return succeed(None)
+        if not IHotPlug.providedBy(run):
+            self._must_be_off(record, "volumes")
+        done: Deferred[None] = getattr(run, change)(*what)
+        return done
+
+    def _must_be_off(self, record: Record, what: str) -> None:
+        if self._keepers[record.id].run is not None:
+            raise Conflict(
+                f'machine "{record.label}" is on: its {what} can be changed while it is off'
+            )
+
+    def _changed(self, record: Record, answer: Any) -> Any:
+        keeper = self._keepers.get(record.id)
+        if keeper is not None:
+            keeper.facts = replace(
+                keeper.facts,
+                volumes=tuple(record.spec.volumes),
+                network_interfaces=tuple(record.spec.network_interfaces),
+            )
+            self._note(record)
+        return answer
+
+    def _check(self, wanted: pb.Machine) -> None:
+        """
+        :raises APIError: the machine has parts that its class has not, or is too large to be kept.
+        """
+        _check_size(wanted.metadata.annotations)
+        _check_size(wanted.metadata.labels)
+        if len(wanted.spec.ignition_data) > _MAX_IGNITION_BYTES:
+            raise BadRequest(f"ignition data has at most {_MAX_IGNITION_BYTES} bytes")
+        class_name = str(getattr(wanted.spec, "class"))
+        if class_name not in self._offered:
+            return  # which is refused with what there is
+        for kind, parts in (
+            ("volume", wanted.spec.volumes),
+            ("network_interface", wanted.spec.network_interfaces),
+        ):
+            _check_names(kind.replace("_", " "), parts)
+            for part in parts:
+                hardware = self._hardware(class_name, f"{kind.replace('_', ' ')}s")
+                getattr(hardware, f"check_{kind}")(part)
+
     # One machine.
 
-    def _keep(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
+        """:raises ServiceUnavailable: there is no place for it."""
+        if not IHardware.providedBy(self._offered[record.class_name].driver):
+            # Nobody reads it, and a secret that is not kept is not lost.
+            record.ignition_data = b""
+        try:
+            self._note(record)
+            self._keep(record)
+        except ServiceUnavailable:
+            self._storage.remove(record.id)
+            self._machines.remove(record.id)
+            raise
+
+    def _note(self, record: Record) -> None:
+        """:raises ServiceUnavailable: the machine is to be kept, and there is no room."""
+        if self._can_keep(record):
+            self._storage.write(record)
+
+    def _keep(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
         directory = os.path.join(self.directory, record.id)
         try:
-            os.mkdir(directory, mode=0o700)
+            with contextlib.suppress(FileExistsError):  # of a machine that is kept
+                os.mkdir(directory, mode=0o700)
         except OSError as error:
-            self._machines.remove(record.id)
             raise ServiceUnavailable(
                 f"there is no place for the machine's sockets: {error.strerror}"
             ) from None
@@ -379,12 +533,15 @@ class MachineRuntime(Service):
             marker=(MARK, f"{self._id}/{record.id}"),
             started=lambda leader: self._record(record.id, [leader]),
             event=lambda *told: self._event(record, *told),
+            changed=lambda *told: self._keepers[record.id].noticed(*told),
             namespace=record.namespace,
             name=record.name,
             uid=record.uid,
-            storage=os.path.join(self._state_directory, "machines", record.id),
+            storage=self._storage.directory(record.id),
+            keep=self._can_keep(record),
             volumes=tuple(record.spec.volumes),
             network_interfaces=tuple(record.spec.network_interfaces),
+            ignition_data=record.ignition_data,
         )
         driver = self._offered[record.class_name].driver
         keeper = Keeper(
@@ -394,6 +551,7 @@ class MachineRuntime(Service):
             lambda *told: self._state_changed(record, *told),
             limits=self._limits,
             now_nanoseconds=self._now_nanoseconds,
+            adopted=adopted,
         )
         self._keepers[record.id] = keeper
         if record.spec.power == pb.POWER_ON:
@@ -421,6 +579,7 @@ class MachineRuntime(Service):
 
     def _forget(self, record: Record) -> None:
         shutil.rmtree(os.path.join(self.directory, record.id), ignore_errors=True)
+        self._storage.remove(record.id)
         self._machines.remove(record.id)
         self._keepers.pop(record.id, None)
 
@@ -450,26 +609,54 @@ class MachineRuntime(Service):
         self._machines.add_event(record, type, reason, message, self._now_nanoseconds())
 
 
-def _check(wanted: pb.Machine) -> None:
-    """
-    :raises APIError: the machine has parts that no class offers, or is too large to be kept.
-    """
-    for part, name in (
-        (wanted.spec.volumes, "volumes"),
-        (wanted.spec.network_interfaces, "network interfaces"),
-    ):
-        if part:
-            raise NotImplementedByBackend(f"machines of this runtime have no {name}")
-    _check_size(wanted.metadata.annotations)
-    _check_size(wanted.metadata.labels)
-
-
 def _check_size(texts: Mapping[str, str]) -> None:
     if sum(len(key) + len(value) for key, value in texts.items()) > _MAX_METADATA_BYTES:
         raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
 
 
-def _no_hardware(record: Record, name: str) -> NotImplementedByBackend:
-    return NotImplementedByBackend(
-        f'machine "{record.label}": machines of this runtime have no {name}'
+def _check_names(kind: str, parts: Sequence[Any]) -> None:
+    names = [part.name for part in parts]
+    for name in names:
+        if not _PART_NAME.fullmatch(name):
+            raise BadRequest(f"{name!r} is no name for a {kind}")
+        if names.count(name) > 1:
+            raise BadRequest(f"{kind} {name!r} is there more than once")
+    if len(names) > _MAX_PARTS:
+        raise BadRequest(f"a machine has at most {_MAX_PARTS} {kind}s")
+
+
+def _check_growth(known: pb.Volume, wanted: pb.Volume) -> None:
+    """A disk has its image for life, and never becomes smaller: its end may be in use."""
+    if wanted.local_disk.image != known.local_disk.image:
+        raise BadRequest(f"volume {known.name!r} is of another image, which cannot be changed")
+    if wanted.local_disk.size_bytes < known.local_disk.size_bytes:
+        raise BadRequest(f"volume {known.name!r} cannot become smaller")
+
+
+def _find(parts: Any, name: str) -> Any:
+    """The part of this name, or ``None``."""
+    return next((part for part in parts if part.name == name), None)
+
+
+def _drop(parts: Any, name: str) -> None:
+    found = _find(parts, name)
+    if found is not None:
+        parts.remove(found)
+
+
+def _missing(record: Record, kind: str, name: str) -> NotFound:
+    message = f'machine "{record.label}" has no {kind} {name!r}'
+    return NotFound("machines", record.id, message=message)
+
+
+def _exists(record: Record, kind: str, name: str) -> APIError:
+    return APIError(
+        f'machine "{record.label}" has {kind} {name!r} already',
+        code=409,
+        reason=AlreadyExists.reason,
     )
+
+
+def _is_alive(leader: Leader) -> bool:
+    found = read_process(leader.pid)
+    return found is not None and found.start == leader.start

@@ -34,6 +34,9 @@ class Options(ServingOptions):
         ["config", None, None, "YAML: the machine classes that this host offers (required)."],
         ["state-dir", None, "exec-runtime-state", "What a later start must know; private."],
     ]
+    optFlags = [
+        ["keep-machines", None, "Machines that can outlive this program do, and are found again."]
+    ]
 
 
 def makeService(options: Options) -> IService:
@@ -72,4 +75,5 @@ def settings(options: Options) -> Settings:
         iri_tls=options.iri_tls(),
         allowed_uids=options["allow-uid"],
         drain_seconds=options["drain-seconds"],
+        keep_machines=bool(options["keep-machines"]),
     )

@@ -1,0 +1,126 @@
+"""
+What tests of QEMU machines share: a tiny firmware, a class of machines with it, a machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.protocol import Factory
+
+from tests import needs
+from tests.contracts.console import Line
+from twisted_exec.runtimes.interfaces import MachineFacts
+from twisted_exec.runtimes.qemu import QemuDriver, QemuOptions
+from twisted_exec.runtimes.qemu_command import Board
+from twisted_exec.runtimes.qemu_run import QemuRun
+
+from .support import RuntimeCase
+
+# Firmware that prints "ok", then echoes what comes by the serial port with a dot behind it.  It stands
+# in for U-Boot where a boot of eight seconds would not show more.  These keys do something instead:
+#
+#   !  power off                      ^  do so when the power button is pressed
+#   #  tell QEMU that it panicked     -  let go of all cards      @  reset
+#
+# Assembled by GNU as; the power management is that of the PIIX4 (0xcf8: where it is, and on):
+#
+#         mov $'o', %al ; call put ; mov $'k', %al ; call put
+#   more: mov $0x3fd, %dx ; in %dx, %al ; test $1, %al ; jz more
+#         mov $0x3f8, %dx ; in %dx, %al
+#         cmp $'!', %al ; je off
+#         cmp $'^', %al ; je armed
+#         cmp $'#', %al ; je panic
+#         cmp $'-', %al ; je eject
+#         cmp $'@', %al ; je reset
+#         call put ; mov $'.', %al ; call put ; jmp more
+#   put:  mov %al, %ah ; mov $0x3fd, %dx
+#   wait: in %dx, %al ; test $0x20, %al ; jz wait
+#         mov %ah, %al ; mov $0x3f8, %dx ; out %al, %dx ; ret
+#   pm:   mov $0xcf8, %dx ; mov $0x80000b40, %eax ; out %eax, %dx
+#         mov $0xcfc, %dx ; mov $0x601, %eax ; out %eax, %dx
+#         mov $0xcf8, %dx ; mov $0x80000b80, %eax ; out %eax, %dx
+#         mov $0xcfc, %dx ; mov $1, %al ; out %al, %dx ; ret
+#   off:  call pm ; mov $0x604, %dx ; mov $0x2000, %ax ; out %ax, %dx ; hlt
+#   armed: call pm ; mov $'^', %al ; call put
+#   press: mov $0x600, %dx ; in %dx, %ax ; test $0x100, %ax ; jz press ; jmp off
+#   panic: mov $0x505, %dx ; mov $1, %al ; out %al, %dx ; jmp more
+#   eject: mov $0xae10, %dx ; xor %eax, %eax ; out %eax, %dx
+#         mov $0xae08, %dx ; mov $1, %eax
+#   slot: out %eax, %dx ; shl $1, %eax ; jnz slot
+#         mov $'-', %al ; call put ; jmp more
+#   reset: mov $0xcf9, %dx ; mov $6, %al ; out %al, %dx ; hlt
+_CODE = bytes.fromhex(
+    "b06fe83100b06be82c00bafd03eca80174f8baf8"
+    "03ec3c2174553c5e745c3c23746b3c2d74703c40"
+    "0f848a00e80700b02ee80200ebd488c4bafd03ec"
+    "a82074fb88e0baf803eec3baf80c66b8400b0080"
+    "66efbafc0c66b80106000066efbaf80c66b8800b"
+    "008066efbafc0cb001eec3e8d5ffba0406b80020"
+    "eff4e8caffb05ee8b4ffba0006eda9000174f7eb"
+    "e2ba0505b001eee974ffba10ae6631c066efba08"
+    "ae66b80100000066ef66d1e075f9b02de883ffe9"
+    "54ffbaf90cb006eef4"
+)
+
+
+def tiny_rom() -> bytes:
+    """64 KiB of firmware: the code above, and a jump to it where the processor begins."""
+    rom = bytearray(b"\xf4" * 0x10000)
+    rom[0 : len(_CODE)] = _CODE
+    rom[0xFFF0:0xFFF5] = bytes.fromhex("ea 00 00 00 f0")  # jmp f000:0000
+    return bytes(rom)
+
+
+class QemuCase(RuntimeCase):
+    """Runs virtual machines, with a tiny firmware unless a test asks for another."""
+
+    skip = needs.qemu()
+
+    def rom(self) -> str:
+        path = os.path.join(self.directory, "tiny.rom")
+        with open(path, "wb") as file:
+            file.write(tiny_rom())
+        return path
+
+    def driver(self, board: Board | None = None, **options: Any) -> QemuDriver:
+        if board is None:
+            board = Board(firmware=self.rom())
+        return QemuDriver(QemuOptions(board=board, **options), reactor, self.table)
+
+    def facts(self, id: str = "m", **more: Any) -> MachineFacts:
+        return replace(
+            super().facts(id),
+            storage=os.path.join(self.directory, f"storage-{id}"),
+            changed=lambda *told: self.changes.append(told),
+            **more,
+        )
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.changes: list[tuple[int, str, str]] = []
+
+    def run_of(self, driver: QemuDriver, id: str = "m", **more: Any) -> QemuRun:
+        run = driver.run(self.facts(id, **more))
+        assert isinstance(run, QemuRun)
+        self.addCleanup(run.stop)
+        return run
+
+    async def line(self, run: QemuRun) -> Line:
+        found: Line = await run.connect(Factory.forProtocol(Line))
+        return found
+
+    def program(self, text: str) -> str:
+        """A program of this text instead of QEMU."""
+        path = os.path.join(self.directory, "qemu")
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    def reasons(self) -> list[str]:
+        """Those of the events so far."""
+        return [reason for _, reason, _ in self.events]

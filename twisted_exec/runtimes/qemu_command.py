@@ -1,0 +1,216 @@
+"""
+QEMU's command line, for one machine.
+
+Whatever comes from a user is put where it can mean nothing else: names of disks are ours, paths
+are values of JSON or have their commas doubled, and the ignition is a file's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+KVM, TCG, ICOUNT, AUTO = "kvm", "tcg", "icount", "auto"
+"""
+By the processor itself; emulated; emulated by one thread whose clock sleeps when it is idle; by the
+processor where it can, else emulated.
+"""
+
+IGNITION = "opt/com.coreos/config"
+HOSTNAME = "opt/dev.twisted-exec/hostname"
+
+_ACCELERATORS = {
+    KVM: ["-accel", "kvm", "-cpu", "host"],
+    TCG: ["-accel", "tcg", "-cpu", "max"],
+    ICOUNT: ["-accel", "tcg,thread=single", "-icount", "shift=6,align=on,sleep=on"],
+}
+_HOSTNAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """
+    One disk of a machine.
+
+    :param volume: its name in the machine's spec.
+    :param path: of a qcow2 file.
+    :param base: of the image under it, or empty; ``base_format`` is never guessed.
+    """
+
+    volume: str
+    path: str
+    base: str = ""
+    base_format: str = ""
+
+    @property
+    def node(self) -> str:
+        """What QEMU calls it; a volume's name may be longer than QEMU's may."""
+        return node_name(self.volume)
+
+    def blockdev(self) -> dict[str, Any]:
+        """As the argument of ``blockdev-add``."""
+        found: dict[str, Any] = {
+            "driver": "qcow2",
+            "node-name": self.node,
+            "discard": "unmap",
+            "file": {"driver": "file", "filename": self.path},
+            # Said even when there is none: what the file says of its base is not believed.
+            "backing": None,
+        }
+        if self.base:
+            found["backing"] = {
+                "driver": self.base_format,
+                "read-only": True,
+                "file": {"driver": "file", "filename": self.base, "read-only": True},
+            }
+            if self.base_format == "qcow2":
+                found["backing"]["backing"] = None
+        return found
+
+    def device(self) -> dict[str, Any]:
+        """As the arguments of ``device_add``."""
+        return {
+            "driver": "virtio-blk-pci",
+            "id": f"{self.node}-card",
+            "drive": self.node,
+            "serial": self.volume[:20],
+        }
+
+
+def node_name(volume: str) -> str:
+    """QEMU's name for a volume."""
+    return "v" + hashlib.sha256(volume.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """
+    What one machine is made of besides its class.
+
+    :param ignition: path of a file, or empty.
+    :param uid: of the API object; told to the guest when it is a UUID.
+    """
+
+    disks: Sequence[Disk] = ()
+    interfaces: Sequence[pb.NetworkInterface] = ()
+    hostname: str = ""
+    ignition: str = ""
+    uid: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Board:
+    """
+    What all machines of a class have.
+
+    :param firmware: for ``-bios``; empty is QEMU's own.
+    :param network_is_open: whether guests reach what the host reaches.
+    """
+
+    memory_mib: int = 128
+    cpus: int = 1
+    machine: str = "pc"
+    firmware: str = ""
+    kernel: str = ""
+    initrd: str = ""
+    append: str = ""
+    network_is_open: bool = False
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """Paths of the serial port's socket and of the control line's."""
+
+    serial: str
+    control: str
+
+
+def arguments(
+    program: str,
+    board: Board,
+    sockets: Sockets,
+    parts: Parts = Parts(),
+    *,
+    accelerator: str = ICOUNT,
+    sandbox: bool = True,
+) -> list[str]:
+    """
+    QEMU's command line.
+
+    :param accelerator: :data:`KVM`, :data:`TCG` or :data:`ICOUNT`.
+    :param sandbox: have the kernel refuse system calls that the machine does not need.
+    """
+    words = [program, "-nodefaults", "-no-user-config", "-machine", board.machine]
+    words += [*_ACCELERATORS[accelerator], "-smp", str(board.cpus), "-m", f"{board.memory_mib}M"]
+    words += ["-display", "none", "-nic", "none", "-device", "pvpanic"]
+    for option in ("firmware", "kernel", "initrd", "append"):
+        value = getattr(board, option)
+        if value:
+            words += [{"firmware": "-bios"}.get(option, f"-{option}"), value]
+    words += [*_line("serial0", sockets.serial), "-serial", "chardev:serial0"]
+    words += [*_line("control0", sockets.control), "-mon", "chardev=control0,mode=control"]
+    words += _disks(parts.disks) + _network(board, parts) + _identity(parts)
+    if sandbox:
+        denied = "obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+        words += ["-sandbox", f"on,{denied}"]
+    return [*words, "-S"]
+
+
+def _line(name: str, path: str) -> list[str]:
+    return ["-chardev", f"socket,id={name},path={_escape(path)},server=on,wait=off"]
+
+
+def _disks(disks: Sequence[Disk]) -> list[str]:
+    """In the order in which firmware tries them."""
+    words = []
+    for at, disk in enumerate(disks):
+        words += ["-blockdev", json.dumps(disk.blockdev())]
+        words += ["-device", json.dumps({**disk.device(), "bootindex": at})]
+    return words
+
+
+def _network(board: Board, parts: Parts) -> list[str]:
+    """Cards on a network of their own behind QEMU; nothing of it can be reached from outside."""
+    words = []
+    hostname = f",hostname={parts.hostname}" if _HOSTNAME.fullmatch(parts.hostname) else ""
+    restrict = "off" if board.network_is_open else "on"
+    for at, interface in enumerate(parts.interfaces):
+        words += ["-netdev", f"user,id=net{at},restrict={restrict}{hostname}"]
+        mac = hashlib.sha256(f"{parts.id}/{interface.name}".encode()).hexdigest()[:6]
+        address = f"52:54:00:{mac[0:2]}:{mac[2:4]}:{mac[4:6]}"
+        words += ["-device", f"virtio-net-pci,netdev=net{at},mac={address}"]
+    return words
+
+
+def _identity(parts: Parts) -> list[str]:
+    """
+    Who the guest is, where guests look for it.
+
+    Source: systemd.system-credentials(7) (``system.hostname``), and Ignition's documentation for
+    the platform ``qemu``.
+    """
+    words = []
+    if parts.ignition:
+        words += ["-fw_cfg", f"name={IGNITION},file={_escape(parts.ignition)}"]
+    if _HOSTNAME.fullmatch(parts.hostname):
+        words += ["-fw_cfg", f"name={HOSTNAME},string={parts.hostname}"]
+        credential = f"io.systemd.credential:system.hostname={parts.hostname}"
+        words += ["-smbios", f"type=11,value={credential}"]
+    try:
+        words += ["-uuid", str(uuid.UUID(parts.uid))]
+    except ValueError:
+        pass  # an API server may have other ids
+    return words
+
+
+def _escape(path: str) -> str:
+    """A comma separates QEMU's options; two are one."""
+    return path.replace(",", ",,")

@@ -1,0 +1,606 @@
+"""
+One QEMU machine, from power on to power off.
+
+QEMU listens on two UNIX sockets in the machine's private directory: the serial port, and its control
+line (QMP).  It starts with the processor stopped, so that nothing is printed before
+somebody listens; the last command of the start is ``cont``.  A machine that is adopted runs already,
+and only its sockets are opened again.
+
+What QEMU tells, and what it does not (it is asked now and then), becomes the machine's state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.protocol import Factory
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import alsoProvides, implementer
+
+from twisted_exec.api.status import Conflict, ServiceUnavailable
+from twisted_exec.console.session import LineEnded
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.streaming.interfaces import (
+    LINE_LOST,
+    POWERED_OFF,
+    Ending,
+    IBreakable,
+    TerminalSize,
+)
+from twisted_exec.tls.endpoints import unix_client_endpoint
+
+from .interfaces import CannotStart, IHotPlug, IKept, IRun, IShutdown, MachineFacts
+from .kvm import has_kvm
+from .processes import Family, Leader
+from .qemu_command import AUTO, KVM, TCG, Disk, Parts, Sockets, arguments, node_name
+from .qemu_disks import Disks
+from .qemu_line import SerialLine, SerialPort
+from .qemu_process import PATH, BoundProcess, KeptProcess
+from .qmp import QMP, QMPError
+
+if TYPE_CHECKING:
+    from .qemu import QemuDriver
+
+_START_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
+_QUIT_SECONDS = 2.0
+_UNPLUG_SECONDS = 10.0
+_DISK_FULL = "DiskFull"
+_LOST = (ConnectionDone, ConnectionLost, QMPError)
+
+
+@dataclass
+class _Power:
+    """How far a machine is from being off."""
+
+    is_off: bool = False
+    guest_did_it: bool = False
+    why: str = ""
+    waiting: list[Deferred[None]] = field(default_factory=list)
+
+
+@implementer(IRun, IBreakable, IHotPlug, IKept)
+class QemuRun:
+    """
+    One virtual machine.
+
+    :param adopted: its process, when it runs already.
+    """
+
+    paced = False
+    _log = Logger()
+
+    def __init__(
+        self, driver: QemuDriver, facts: MachineFacts, adopted: Sequence[Leader] = ()
+    ) -> None:
+        self._driver = driver
+        self._facts = facts
+        self._adopted = list(adopted)
+        self._power = _Power()
+        self._process: BoundProcess | KeptProcess | None = None
+        self._control: QMP | None = None
+        self._line: SerialLine | None = None
+        self._watching: Deferred[None] | None = None
+        self._unplugging: dict[str, Deferred[None]] = {}
+        self._accelerator = ""
+        self._trouble = ""
+        self._released = False
+        variable, value = facts.marker
+        self._environment = {"PATH": PATH, "LANG": "C.UTF-8", variable: value}
+        self._family = Family(driver.table, lambda found: found == value, adopted)
+        self._disks = Disks(
+            driver.options.disks,
+            os.path.join(facts.storage, "disks"),
+            self._environment,
+            driver.reactor,
+        )
+        if driver.options.shutdown_seconds:
+            alsoProvides(self, IShutdown)
+
+    # Starting.
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        starting = Deferred.fromCoroutine(self._start(factory))
+        return starting.addTimeout(_START_SECONDS, self._driver.reactor).addErrback(_too_slow)
+
+    async def _start(self, factory: IProtocolFactory) -> Any:
+        missing = self._driver.missing()
+        if missing:
+            raise ServiceUnavailable(missing)
+        if self._adopted:
+            return await self._attempt(factory, None)
+        parts = await self._parts()
+        self._accelerator = self._choose()
+        try:
+            return await self._attempt(factory, parts)
+        except ServiceUnavailable as error:
+            if not self._may_fall_back():
+                raise
+            why = error.message
+        await self._clear()
+        self._accelerator = TCG
+        protocol = await self._attempt(factory, parts)
+        self._without_kvm(f"KVM cannot run this machine, which is emulated now ({why})")
+        return protocol
+
+    async def _attempt(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+        try:
+            return await self._boot(factory, parts)
+        except _LOST:
+            # Its control line may be closed before what it said of it has come.
+            await self._wait_for_exit(_QUIT_SECONDS)
+            raise ServiceUnavailable(f"QEMU ended while it started{self._complaint()}") from None
+
+    async def _boot(self, factory: IProtocolFactory, parts: Parts | None) -> Any:
+        sockets = self._sockets()
+        if parts is None:
+            self._adopt()
+        else:
+            self._spawn(sockets, parts)
+        self._control = await self._reach(sockets.control, lambda: QMP(self._told))
+        await self._control.greeting
+        line = self._line = SerialLine(self._port_lost)
+        port = await self._reach(sockets.serial, lambda: SerialPort(line))
+        inner = factory.buildProtocol(None)  # type: ignore[arg-type]
+        line.join(port, inner)
+        await self._until_heard()
+        if parts is not None and parts.ignition:
+            os.unlink(parts.ignition)  # QEMU has read it
+        if (await self._ask("query-status")).get("status") == "prelaunch":
+            await self._ask("cont")
+        self._watching = Deferred.fromCoroutine(self._watch())
+        self._watching.addErrback(lambda failure: None)
+        return inner
+
+    async def _parts(self) -> Parts:
+        facts = self._facts
+        ignition = os.path.join(facts.directory, "ignition") if facts.ignition_data else ""
+        if ignition:
+            _write_secret(ignition, facts.ignition_data)
+        return Parts(
+            disks=await self._disks.prepare(facts.volumes),
+            interfaces=facts.network_interfaces,
+            hostname=facts.hostname,
+            ignition=ignition,
+            uid=facts.uid,
+            id=facts.id,
+        )
+
+    async def _until_heard(self) -> None:
+        """
+        Wait until QEMU has accepted the serial port's connection.
+
+        For us it is connected before; what the guest prints in between is lost.
+        """
+        while True:
+            devices = await self._ask("query-chardev")
+            (serial,) = [one for one in devices if one.get("label") == "serial0"]
+            if not str(serial.get("filename")).startswith("disconnected:"):
+                return
+            await deferLater(self._driver.reactor, _LOOK_SECONDS)
+
+    def _sockets(self) -> Sockets:
+        """Where its sockets are, of an adopted machine; else free paths for them."""
+        found = Sockets(*(os.path.join(self._facts.directory, n) for n in ("serial", "control")))
+        if not self._adopted:
+            _remove(found.serial)
+            _remove(found.control)
+        return found
+
+    def _adopt(self) -> None:
+        process = self._process = KeptProcess(self._exited, self._log_file())
+        for one in self._adopted:
+            process.adopt(one, self._driver.reactor)
+
+    def _log_file(self) -> str:
+        return os.path.join(self._facts.directory, "qemu.log")
+
+    def _spawn(self, sockets: Sockets, parts: Parts) -> None:
+        driver, program = self._driver, self._driver.program()
+        assert program is not None
+        words = arguments(
+            program,
+            driver.options.board,
+            sockets,
+            parts,
+            accelerator=self._accelerator,
+            sandbox=driver.sandbox,
+        )
+        self._power = _Power()
+        power = self._power
+
+        def exited() -> None:
+            if power is self._power:  # else of an attempt that failed before
+                self._exited()
+
+        if self._facts.keep:
+            self._process = KeptProcess(exited, self._log_file())
+        else:
+            self._process = BoundProcess(exited)
+        found = self._process.start(words, self._environment, driver.reactor)
+        if found is not None:
+            self._family.add(found)
+            self._facts.started(found)
+
+    async def _reach(self, path: str, make: Any) -> Any:
+        """Connect to one of QEMU's sockets, as soon as it listens."""
+        factory = Factory.forProtocol(make)
+        factory.noisy = False
+        endpoint = unix_client_endpoint(self._driver.reactor, path)
+        while not self._power.is_off:
+            try:
+                return await endpoint.connect(factory)
+            except ConnectError:
+                await deferLater(self._driver.reactor, _LOOK_SECONDS)
+        if self._driver.sandbox and "sandbox" in self._complaint():
+            # Built without seccomp.  The next start, which comes soon, goes without.
+            self._driver.sandbox = False
+            self._log.warn("this QEMU has no sandbox: machines run without")
+        raise ServiceUnavailable(f"QEMU ended at once{self._complaint()}")
+
+    async def _clear(self) -> None:
+        """Nothing is left of an attempt that failed."""
+        await self._family.end()
+        if self._control is not None:
+            self._control.transport.abortConnection()
+            self._control = None
+        if self._line is not None:
+            self._line.drop()
+            self._line = None
+        if self._process is not None:
+            self._process.close()
+
+    # KVM.
+
+    def _choose(self) -> str:
+        wanted = self._driver.options.accelerator
+        if wanted != AUTO:
+            return wanted
+        failed_before = os.path.exists(self._no_kvm())
+        return KVM if has_kvm() and not failed_before else TCG
+
+    def _may_fall_back(self) -> bool:
+        return self._accelerator == KVM and self._driver.options.accelerator != KVM
+
+    def _no_kvm(self) -> str:
+        """A file that is there when KVM failed this machine before."""
+        return os.path.join(self._facts.storage, "no-kvm")
+
+    def _without_kvm(self, why: str) -> None:
+        try:
+            os.makedirs(self._facts.storage, mode=0o700, exist_ok=True)
+            with open(self._no_kvm(), "w"):
+                pass
+        except OSError:
+            pass  # it fails again next time, and is emulated again
+        self._facts.event("Warning", "KVMFailed", why)
+
+    # What QEMU tells.
+
+    def _told(self, event: str, data: dict[str, Any]) -> None:
+        if event == "SHUTDOWN":
+            self._power.guest_did_it = bool(data.get("guest")) and (
+                data.get("reason") != "guest-panic"
+            )
+        elif event == "RESET" and data.get("guest"):
+            self._facts.event("Normal", "Reset", "the guest restarted")
+        elif event == "GUEST_PANICKED":
+            self._power.why = "the guest's system panicked"
+            self._facts.event("Warning", "Panicked", self._power.why)
+        elif event == "BLOCK_IO_ERROR":
+            self._disk_failed(data)
+        elif event == "DEVICE_DELETED":
+            self._unplugged(str(data.get("device")))
+        elif event == "STOP" or (event == "RESUME" and self._trouble != _DISK_FULL):
+            Deferred.fromCoroutine(self._look()).addErrback(lambda failure: None)
+
+    def _disk_failed(self, data: dict[str, Any]) -> None:
+        """A guest learns of most errors itself; it is stopped where the host has no room."""
+        if data.get("action") != "stop":
+            why = str(data.get("reason") or "input/output error")
+            self._facts.event("Warning", "DiskError", f"a disk failed: {why}")
+
+    async def _watch(self) -> None:
+        """Ask now and then: a QEMU that hangs tells nothing."""
+        while not self._power.is_off:
+            await self._look()
+            if self._trouble == _DISK_FULL:
+                with contextlib.suppress(QMPError, ServiceUnavailable):
+                    await self._ask("cont")  # there may be room again
+            if isinstance(self._process, KeptProcess):
+                self._process.trim_log()
+            await deferLater(self._driver.reactor, self._driver.watch_seconds)
+
+    async def _look(self) -> None:
+        """Tell how the machine is, when that has changed."""
+        try:
+            status = (await self._ask("query-status")).get("status")
+        except ServiceUnavailable as error:
+            if not self._power.is_off:
+                self._set_trouble(pb.MACHINE_RUNNING, "NotResponding", error.message)
+            return
+        except QMPError:
+            return  # it is ending
+        if status in ("running", "prelaunch", "shutdown"):
+            self._set_trouble(pb.MACHINE_RUNNING, "", "")
+        elif status == "io-error":
+            self._no_room()
+        elif status == "internal-error":
+            self._internal_error()
+        else:
+            self._set_trouble(pb.MACHINE_SUSPENDED, "Paused", f"QEMU has stopped it: {status}")
+
+    def _set_trouble(self, state: int, reason: str, message: str) -> None:
+        if reason == self._trouble:
+            return
+        self._trouble = reason
+        self._facts.changed(state, reason, message)
+        if reason:
+            self._facts.event("Warning", reason, message)
+        else:
+            self._facts.event("Normal", "Resumed", "the machine goes on")
+
+    def _no_room(self) -> None:
+        self._set_trouble(
+            pb.MACHINE_SUSPENDED,
+            _DISK_FULL,
+            "the host has no room for the machine's disks: it stands still, and goes on by itself "
+            "when there is some",
+        )
+
+    def _internal_error(self) -> None:
+        """KVM cannot run what the guest does; emulation can."""
+        if not self._may_fall_back():
+            self._set_trouble(
+                pb.MACHINE_SUSPENDED,
+                "InternalError",
+                "QEMU cannot go on (internal-error): power the machine off and on",
+            )
+            return
+        self._power.why = "KVM cannot run what the guest does: it starts again, emulated"
+        self._without_kvm(self._power.why)
+        if self._control is not None:
+            self._control.execute("quit").addErrback(lambda failure: None)
+
+    async def _ask(self, command: str, **arguments: Any) -> Any:
+        """
+        One command on the control line.
+
+        :raises QMPError: QEMU refused it, or is gone.
+        :raises ServiceUnavailable: it does not answer.
+        """
+        if self._control is None:
+            raise QMPError("QEMU is not there")
+        seconds = self._driver.answer_seconds
+        answer = self._control.execute(command, **arguments)
+        try:
+            return await answer.addTimeout(seconds, self._driver.reactor)
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"QEMU has not answered for {seconds:g} s: power the machine off and on if that lasts"
+            ) from None
+
+    # The line.
+
+    def window_changed(self, size: TerminalSize) -> None:
+        """A serial port has no size."""
+
+    def send_break(self, milliseconds: int) -> None:
+        """As :class:`IBreakable` says; QEMU's BREAK has a length of its own."""
+        if self._control is not None and not self._power.is_off:
+            asked = self._control.execute("chardev-send-break", id="serial0")
+            asked.addErrback(lambda failure: failure.trap(QMPError))
+
+    def _port_lost(self) -> None:
+        """The serial port is closed: is the machine off, or only the port?"""
+        done = Deferred.fromCoroutine(self._reopen())
+        done.addErrback(lambda failure: self._log.failure("serial line", failure=failure))
+
+    async def _reopen(self) -> None:
+        line = self._line
+        if line is None:
+            return
+        await self._wait_for_exit(_QUIT_SECONDS if not line.is_open else _LOOK_SECONDS)
+        if line.is_open and not self._power.is_off:
+            try:
+                port = await self._reach(self._sockets_again().serial, lambda: SerialPort(line))
+            except ServiceUnavailable:
+                pass  # it ended meanwhile
+            else:
+                line.join(port)
+                self._facts.event(
+                    "Warning", "LineReopened", "the serial line was lost, and is back"
+                )
+                return
+        line.end(Failure(LineEnded(self._ending())))
+
+    def _sockets_again(self) -> Sockets:
+        directory = self._facts.directory
+        return Sockets(os.path.join(directory, "serial"), os.path.join(directory, "control"))
+
+    def _ending(self) -> Ending:
+        if self._power.guest_did_it:
+            return Ending(POWERED_OFF, f'machine "{self._facts.label}" powered itself off')
+        why = f": {self._power.why}" if self._power.why else self._complaint()
+        return Ending(LINE_LOST, f'the emulator of "{self._facts.label}" ended{why}')
+
+    # Hardware.
+
+    def attach_volume(self, volume: pb.Volume) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._attach(volume))
+
+    def detach_volume(self, name: str) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._detach(name))
+
+    def resize_volume(self, volume: pb.Volume) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._resize(volume))
+
+    async def _attach(self, volume: pb.Volume) -> None:
+        self._must_be_pluggable()
+        disk = await self._disks.make(volume)
+        try:
+            await self._ask("blockdev-add", **disk.blockdev())
+            await self._plug(disk)
+        except QMPError as error:
+            self._disks.remove(volume.name)
+            raise Conflict(f"QEMU does not take volume {volume.name!r}: {error}") from None
+
+    async def _plug(self, disk: Disk) -> None:
+        try:
+            await self._ask("device_add", **disk.device())
+        except QMPError:
+            await self._ask("blockdev-del", **{"node-name": disk.node})
+            raise
+
+    async def _detach(self, name: str) -> None:
+        self._must_be_pluggable()
+        card = Disk(name, "").device()["id"]
+        gone = self._unplugging.setdefault(card, Deferred())
+        try:
+            await self._ask("device_del", id=card)
+            await gone.addTimeout(_UNPLUG_SECONDS, self._driver.reactor)
+            await self._ask("blockdev-del", **{"node-name": node_name(name)})
+        except TimeoutError:
+            raise Conflict(
+                f"the guest has not let go of volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
+                "there, or power the machine off"
+            ) from None
+        except QMPError as error:
+            raise Conflict(f"QEMU does not let go of volume {name!r}: {error}") from None
+        finally:
+            self._unplugging.pop(card, None)
+        self._disks.remove(name)
+
+    def _unplugged(self, card: str) -> None:
+        waiting = self._unplugging.get(card)
+        if waiting is not None and not waiting.called:
+            waiting.callback(None)
+
+    async def _resize(self, volume: pb.Volume) -> None:
+        size = self._disks.size(volume)
+        try:
+            await self._ask("block_resize", **{"node-name": node_name(volume.name), "size": size})
+        except QMPError as error:
+            raise Conflict(f"volume {volume.name!r} cannot be resized: {error}") from None
+
+    def _must_be_pluggable(self) -> None:
+        machine = self._driver.options.board.machine
+        if machine != "pc":
+            raise Conflict(
+                f"disks of a running {machine} machine cannot be changed: power it off, or use a "
+                "class with machine: pc"
+            )
+
+    # Ending.
+
+    def shut_down(self) -> Deferred[None]:
+        """As :class:`IShutdown` says: ACPI's power button."""
+        return Deferred.fromCoroutine(self._shut_down())
+
+    async def _shut_down(self) -> None:
+        seconds = self._driver.options.shutdown_seconds
+        try:
+            await self._ask("system_powerdown")
+        except (QMPError, ServiceUnavailable):
+            return
+        await self._wait_for_exit(seconds)
+        if not self._power.is_off:
+            self._facts.event(
+                "Warning", "ShutdownIgnored", f"the guest did not shut down in {seconds:g} s"
+            )
+
+    def release(self) -> None:
+        """As :class:`IKept` says."""
+        self._released = True
+        self._let_go()
+
+    def stop(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        """Ask the control line first; whatever is left after that is ended by signals."""
+        _remove(os.path.join(self._facts.directory, "ignition"))
+        if self._process is None:
+            return
+        if self._control is not None and not self._power.is_off:
+            self._control.execute("quit").addErrback(lambda failure: failure.trap(QMPError))
+            await self._wait_for_exit(_QUIT_SECONDS)
+        left = await self._family.end()
+        if left:
+            self._facts.event("Warning", "ProcessesLeft", "QEMU cannot be ended")
+        else:
+            await self._wait_for_exit(_QUIT_SECONDS)  # its exit is told a little later
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._control is not None:
+            self._control.transport.abortConnection()
+        if self._line is not None:
+            self._line.drop()
+        if self._process is not None:
+            self._process.close()
+
+    def _exited(self) -> None:
+        self._power.is_off = True
+        waiting, self._power.waiting = self._power.waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
+
+    async def _wait_for_exit(self, seconds: float) -> None:
+        """Until QEMU has ended, or the time is over."""
+        power = self._power
+        if power.is_off:
+            return
+        exited: Deferred[None] = Deferred()
+        power.waiting.append(exited)
+        try:
+            await exited.addTimeout(seconds, self._driver.reactor)
+        except TimeoutError:
+            pass
+        finally:
+            if exited in power.waiting:
+                power.waiting.remove(exited)
+
+    def _complaint(self) -> str:
+        """What QEMU said of its end, for a message; empty when it said nothing."""
+        said = self._process.complaint() if self._process is not None else ""
+        return f": {said}" if said else ""
+
+
+def _too_slow(failure: Failure) -> Failure:
+    if failure.check(TimeoutError):
+        return Failure(ServiceUnavailable(f"QEMU did not start in {_START_SECONDS:.0f} s"))
+    return failure
+
+
+def _write_secret(path: str, content: bytes) -> None:
+    """
+    :raises CannotStart: there is no room for it.
+    """
+    _remove(path)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise CannotStart(
+            "IgnitionFailed", f"there is no room for the machine's ignition: {error.strerror}"
+        ) from None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
