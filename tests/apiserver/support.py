@@ -37,7 +37,9 @@ admin,admin,1,system:masters
 jane,jane,2,dev
 bob,bob,3
 pool-a,compute.ironcore.dev:system:machinepool:pool-a,4,{POOL_GROUP}
+pool-b,compute.ironcore.dev:system:machinepool:pool-b,8,{POOL_GROUP}
 no-pool,someone,5,{POOL_GROUP}
+bootstrap,bootstrap,7,system:bootstrappers:compute-ironcore-dev:machinepools
 no-group,compute.ironcore.dev:system:machinepool:pool-a,6
 """
 """Each token is the short name by which tests call its user."""
@@ -128,6 +130,7 @@ class APITestCase(SynchronousTestCase):
             now=self.clock.seconds,
             dialects=self.dialects,
             pods_view=self.pods_view,
+            **self.more(),
         )
         made = Deferred.fromCoroutine(
             bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
@@ -139,6 +142,10 @@ class APITestCase(SynchronousTestCase):
         self.addCleanup(self.check_stored)
         self.server = MemoryServer(self.parts.dispatcher, self.clock)
         self.server.site.requestFactory = APIRequest
+
+    def more(self) -> dict[str, Any]:
+        """What else the server is assembled with."""
+        return {}
 
     def check_stored(self) -> None:
         """Nobody has changed what the store gave out: it still says what its JSON says."""

@@ -109,7 +109,7 @@ def _updated(
 def _within(kind: Kind, subresource: str, obj: Object) -> Object:
     """What of an object a write reaches: the status, or all but that and what is the server's."""
     if subresource:
-        return {subresource: obj[subresource]} if subresource in obj else {}
+        return {"status": obj["status"]} if "status" in obj else {}
     beyond = (*kind.server_fields, "status") if kind.has_status else kind.server_fields
     return {key: value for key, value in bare(obj).items() if key not in beyond}
 

@@ -185,6 +185,25 @@ _ROLE = _object(fields={2: _many("rules", _RULE)})
 _CLUSTER_ROLE = _object(fields={2: _many("rules", _RULE), 3: _one("aggregationRule", _AGGREGATION)})
 _BINDING = _object(fields={2: _many("subjects", _SUBJECT), 3: _one("roleRef", _ROLE_REF)})
 _SUBJECT_REVIEW = _object(fields={2: _one("spec", _SUBJECT_ACCESS)})
+_SIGNING_REQUEST = {
+    1: _binary("request"),
+    2: _one("username"),
+    3: _one("uid"),
+    4: _many("groups"),
+    5: _many("usages"),
+    6: _Field("extra", _EXTRA_ENTRY, mapping=True),
+    7: _one("signerName"),
+    8: _number("expirationSeconds"),
+}
+_SIGNING_CONDITION = {
+    1: _one("type"),
+    2: _one("reason"),
+    3: _one("message"),
+    4: _moment("lastUpdateTime"),
+    5: _moment("lastTransitionTime"),
+    6: _one("status"),
+}
+_SIGNING_STATUS = {1: _many("conditions", _SIGNING_CONDITION), 2: _binary("certificate")}
 _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "Event": _EVENT,
     "events.k8s.io/v1/Event": _NEW_EVENT,
@@ -194,6 +213,9 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "ClusterRole": _CLUSTER_ROLE,
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
+    "CertificateSigningRequest": _object(
+        fields={2: _one("spec", _SIGNING_REQUEST), 3: _one("status", _SIGNING_STATUS)}
+    ),
     "Secret": _object(
         fields={
             2: _Field("data", {1: _one("key"), 2: _binary("value")}, mapping=True),

@@ -165,7 +165,7 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     The object to store for an update of ``old``.
 
     :param body: the whole new object.
-    :param subresource: ``status`` takes only the status from ``body``; otherwise
+    :param subresource: one that writes the status takes only that from ``body``; otherwise
         everything but the status.
     :raises BadRequest: it contradicts the URL.
     :raises Conflict: it means an object of another UID or resourceVersion.
@@ -176,13 +176,8 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     check_namespace(metadata, before.get("namespace", ""))
     _check_name(metadata, before["name"])
     check_preconditions(kind, old, metadata.get("uid"), metadata.get("resourceVersion"))
-    if subresource == "status":
-        status = {"status": obj["status"]} if "status" in obj else {}
-        obj = copy.deepcopy(_without_entries(old))
-        obj.pop("status", None)
-        obj |= status
-        _complete(kind, obj)
-        return obj
+    if subresource:
+        return _with_status(kind, obj, old, subresource)
     _carry_over(kind, obj, old)
     _complete(kind, obj)
     causes = [*_metadata_causes(kind, obj), *_finalizer_causes(obj, old)]
@@ -190,6 +185,18 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     _raise(kind, obj, causes or kind.validate_update(obj, old))
     if kind.counts_generation and _intent(obj) != _intent(old):
         obj["metadata"]["generation"] = before.get("generation", 1) + 1
+    return obj
+
+
+def _with_status(kind: Kind, given: Object, old: Object, subresource: str) -> Object:
+    status = {"status": given["status"]} if "status" in given else {}
+    obj = copy.deepcopy(_without_entries(old))
+    obj.pop("status", None)
+    obj |= status
+    if kind.carry_status is not None:
+        kind.carry_status(subresource, obj, old)
+    _complete(kind, obj)
+    _raise(kind, obj, kind.validate_status(obj, old))
     return obj
 
 

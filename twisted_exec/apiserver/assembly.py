@@ -5,7 +5,7 @@ The parts of an API server, joined; nothing here listens or opens a file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,6 +40,7 @@ from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
+from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.watch import Watches
@@ -55,6 +56,8 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.files import Reloading
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ def assemble(
     dialects: Sequence[Dialect] = (DEFAULT,),
     pods_view: bool = False,
     allowed_origins: Collection[bytes] = (),
+    authorities: Mapping[str, Reloading[Authority]] | None = None,
+    signing_seconds: float = DEFAULT_LIFE_SECONDS,
 ) -> Parts:
     """
     Join the parts.
@@ -95,10 +100,13 @@ def assemble(
     :param dialects: whose machines there are, each once.
     :param pods_view: show each machine as a Pod as well.
     :param allowed_origins: sites besides this server's own whose pages may ask.
+    :param authorities: sign what is asked for by certificate signing requests, by the
+        signer's name.
+    :param signing_seconds: how long their certificates are good at most.
     """
     served, names = kinds.served(dialects), PodNames(dialects)
     registry = Registry((*served, kinds.PODS) if pods_view else served)
-    fence = Fences(dialects, storage)
+    fence = Fences(dialects, storage, reactor)
     rules = StoredRules(storage)
     rbac = RBACAuthorizer(rules)
     authorizer: IRulesAuthorizer = PodsAuthorizer(rbac, names) if pods_view else rbac
@@ -106,10 +114,11 @@ def assemble(
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     rules.changed = revocation.soon
-    admissions = [fence, NamespaceGuard(), Escalation(rbac, storage)]
+    admissions = [fence, NamespaceGuard(), Escalation(rbac, storage), SigningRights(authorizer)]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     followers: list[Service] = [
         rules,
+        *fence.followers,
         GatheredRules(storage),
         NamespaceLifecycle(storage, registry, bare, reactor),
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
@@ -117,6 +126,11 @@ def assemble(
         EventExpiry(storage, reactor, now),
         revocation,
     ]
+    if authorities:
+        signer = Signer(
+            storage, bare, authorizer, dialects, authorities, reactor, now, signing_seconds
+        )
+        followers.append(signer)
     routes, limits = Routes(), limits or Limits()
     rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:

@@ -6,13 +6,19 @@ certificate names".  This says it, as Kubernetes' node authorizer and
 NodeRestriction say it for kubelets: without it one poollet could point another
 pool's address at itself and be handed its consoles.
 
+Of Secrets, Volumes, NetworkInterfaces, Networks and Prefixes a poollet sees those that its
+machines need (:mod:`twisted_exec.apiserver.placed`), and may claim volumes and interfaces for
+these machines and give them back.  Of CertificateSigningRequests it sees its own, and may ask
+for nobody else.  Kubernetes refuses lists to kubelets and has them ask by name; ironcore's
+poollet lists, so here a list has what may be seen and nothing else.
+
 A user is a poollet when its name has the dialect's prefix or it is in the
 dialect's group; someone in the group whose name is no pool's may write nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -21,11 +27,21 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds.certificates import request_of
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.api.status import Forbidden, NotFound
-from twisted_exec.apiserver.interfaces import DELETE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.placed import Placed
+from twisted_exec.apiserver.signing import CLIENT, SERVING, subject_of
+from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
+from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
+
+_CLAIMED = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "providerID")}
+"""What of the spec of these a poollet writes, first whose they are."""
 
 # What a poollet may change of a Machine besides its status.
 _OWN_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion", "generation")
@@ -37,10 +53,11 @@ class Fence:
     Keeps each poollet to its own pool.
 
     :param storage: knows whose the objects of Events are.
+    :param placed: knows what each pool's machines need.
     """
 
-    def __init__(self, dialect: Dialect, storage: IStorage) -> None:
-        self._dialect, self._storage = dialect, storage
+    def __init__(self, dialect: Dialect, storage: IStorage, placed: Placed) -> None:
+        self._dialect, self._storage, self._placed = dialect, storage, placed
 
     def pool_of(self, user: User) -> str | None:
         """
@@ -75,6 +92,35 @@ class Fence:
             raise self._refuse(
                 pool, f"see {self._dialect.noun} {obj['metadata']['name']} of another pool"
             )
+        sight = self.sight_of(user, kind)
+        if pool is not None and sight is not None and not sight.sees(obj):
+            raise self._refuse(pool, f"see {_told(kind, obj['metadata']['name'])}")
+
+    def check_name(self, user: User, target: Target) -> None:
+        """
+        Whether something may be asked for, which may not even be there.
+
+        :raises Forbidden: none of the pool's machines needs what has this name.
+        """
+        pool = self.pool_of(user)
+        resource, name = target.kind.resource, target.name
+        if pool is None or resource not in self._placed.seen:
+            return
+        if not self._placed.sees(pool, resource, target.namespace, name):
+            raise self._refuse(
+                pool, f"see {_told(target.kind, name)}: no {self._dialect.noun} of it needs that"
+            )
+
+    def sight_of(self, user: User, kind: Kind) -> ISight | None:
+        """What of a kind this user sees; ``None``: whatever it may list at all."""
+        pool = self.pool_of(user)
+        if pool is None:
+            return None
+        if kind is kinds.CERTIFICATESIGNINGREQUESTS:
+            return _OwnRequests(user)
+        if kind.resource not in self._placed.seen:
+            return None
+        return _Needed(self._placed, pool, kind.resource)
 
     def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
         """
@@ -128,9 +174,29 @@ class Fence:
         if change.kind is kinds.LEASES:
             # A heartbeat is named after its pool.
             return bool(name == pool)
-        if self._is_workload(change.kind) and change.operation == UPDATE:
+        if change.kind is kinds.CERTIFICATESIGNINGREQUESTS and change.new is not None:
+            return change.operation == CREATE and _asks_for(change.new, change.user.name)
+        if change.operation != UPDATE:
+            return False
+        if self._is_workload(change.kind):
             return self._allows_machine(pool, change)
-        return False
+        return self._allows_claim(pool, change)
+
+    def _allows_claim(self, pool: str, change: Change) -> bool:
+        """It claims what its machines name, gives that back, and tells how interfaces are."""
+        changing = _CLAIMED.get(change.kind.resource.plural)
+        resource, (namespace, name) = change.kind.resource, key_of(change.obj)
+        if changing is None or change.old is None or change.new is None:
+            return False
+        if not self._placed.sees(pool, resource, namespace, name):
+            return False
+        if change.subresource:
+            return "providerID" in changing
+        for obj in (change.old, change.new):
+            claim = obj["spec"].get(changing[0])
+            if claim and not self._placed.is_own(pool, claim.get("uid", "")):
+                return False
+        return _fixed(_without(change.old, changing)) == _fixed(_without(change.new, changing))
 
     def _allows_machine(self, pool: str, change: Change) -> bool:
         old, new = change.old, change.new
@@ -168,6 +234,65 @@ class Fence:
 
     def _refuse(self, pool: str, told: str) -> Forbidden:
         return Forbidden(f'the poollet of {self._dialect.pool_noun} "{pool}" may not {told}')
+
+
+@implementer(ISight)
+class _Needed:
+    """What a pool's machines need."""
+
+    def __init__(self, placed: Placed, pool: str, resource: Resource) -> None:
+        self._placed, self._pool, self._resource = placed, pool, resource
+
+    def sees(self, obj: Object) -> bool:
+        """As :meth:`ISight.sees`."""
+        namespace, name = key_of(obj)
+        return self._placed.sees(self._pool, self._resource, namespace, name)
+
+    def since(self) -> int:
+        """As :meth:`ISight.since`."""
+        return self._placed.since(self._pool)
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """As :meth:`ISight.follow`."""
+        return self._placed.on_change(changed)
+
+
+@implementer(ISight)
+class _OwnRequests:
+    """The certificates that a poollet asks for."""
+
+    def __init__(self, user: User) -> None:
+        self._user = user
+
+    def sees(self, obj: Object) -> bool:
+        """As :meth:`ISight.sees`."""
+        return bool(obj["spec"].get("username") == self._user.name)
+
+    def since(self) -> int:
+        """As :meth:`ISight.since`."""
+        return 0
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """As :meth:`ISight.follow`; it is always the same."""
+        return lambda: None
+
+
+def _asks_for(csr: Object, user: str) -> bool:
+    """Whether the certificate would name this user, and be signed by those who check that."""
+    try:
+        subject = subject_of(request_of(csr))
+    except ValueError:
+        return False
+    return csr["spec"]["signerName"] in (SERVING, CLIENT) and subject.common_name == user
+
+
+def _told(kind: Kind, name: str) -> str:
+    return f'{kind.resource.plural} "{name}"'
+
+
+def _without(obj: Object, keys: Iterable[str]) -> Object:
+    spec = {key: value for key, value in obj["spec"].items() if key not in keys}
+    return {**obj, "spec": spec}
 
 
 def _fixed(machine: Mapping[str, Any]) -> Object:

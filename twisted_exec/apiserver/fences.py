@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
@@ -14,6 +15,9 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.interfaces import Change, IAdmission
+from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.placed import Placed
+from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.interfaces import IStorage
 
@@ -27,8 +31,14 @@ class Fences:
     not expressly allowed its own fence refuses.
     """
 
-    def __init__(self, dialects: Iterable[Dialect], storage: IStorage) -> None:
-        self._each = [Fence(dialect, storage) for dialect in dialects]
+    def __init__(self, dialects: Iterable[Dialect], storage: IStorage, clock: IReactorTime) -> None:
+        self._each = []
+        self.followers: list[Placed] = []
+        """To be started after the store."""
+        for dialect in dialects:
+            placed = Placed(dialect, storage, clock)
+            self._each.append(Fence(dialect, storage, placed))
+            self.followers.append(placed)
 
     def pool_of(self, user: User) -> str | None:
         """
@@ -48,6 +58,16 @@ class Fences:
         """As :meth:`Fence.check_list`."""
         for fence in self._each:
             fence.check_list(user, kind, chosen)
+
+    def check_name(self, user: User, target: Target) -> None:
+        """As :meth:`Fence.check_name`."""
+        for fence in self._each:
+            fence.check_name(user, target)
+
+    def sight_of(self, user: User, kind: Kind) -> ISight | None:
+        """As :meth:`Fence.sight_of`."""
+        sights = (fence.sight_of(user, kind) for fence in self._each)
+        return next((sight for sight in sights if sight is not None), None)
 
     def check_connect(self, user: User, name: str) -> None:
         """As :meth:`Fence.check_connect`."""

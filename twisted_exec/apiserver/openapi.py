@@ -151,8 +151,8 @@ def _paths(kind: Kind) -> Object:
     named = [*named, _parameter("name")]
     methods = ("get",) if kind.read_only else ("get", "put", "patch", "delete")
     found[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
-    if kind.has_status:
-        found[f"{item}/status"] = {
+    for status in kind.status_subresources:
+        found[f"{item}/{status}"] = {
             method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
     for text, query in kind.texts.items():

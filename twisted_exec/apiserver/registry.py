@@ -27,7 +27,7 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
 
 def subresources_of(kind: Kind) -> list[str]:
     """The subresources of a kind, in order."""
-    return sorted([*kind.connects, *kind.texts, *(["status"] if kind.has_status else [])])
+    return sorted([*kind.connects, *kind.texts, *kind.status_subresources])
 
 
 class Registry:

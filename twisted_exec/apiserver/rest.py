@@ -94,8 +94,8 @@ class REST:
         if scope:
             add("GET", f"{root}/{plural}", self._list)
         add("GET", item, self._get)
-        if kind.has_status:
-            add("GET", f"{item}/status", self._get, "status")
+        for status in kind.status_subresources:
+            add("GET", f"{item}/{status}", self._get, status)
         if kind.read_only:
             return
         add("POST", collection, self._create)
@@ -103,9 +103,9 @@ class REST:
         add("PUT", item, self._update)
         add("PATCH", item, self._patch)
         add("DELETE", item, self._delete)
-        if kind.has_status:
-            add("PUT", f"{item}/status", self._update, "status")
-            add("PATCH", f"{item}/status", self._patch, "status")
+        for status in kind.status_subresources:
+            add("PUT", f"{item}/{status}", self._update, status)
+            add("PATCH", f"{item}/{status}", self._patch, status)
 
     def _add(
         self,
@@ -134,21 +134,24 @@ class REST:
         named = Target(target.kind, target.namespace, name)
         await self._gate.authorize_target(request.requester, "watch" if watching else "list", named)
         self._fence.check_list(request.requester, target.kind, chosen.fields)
+        sight = self._fence.sight_of(request.requester, target.kind)
         if watching:
             form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
             options = watch_options(query, form)
             with self._limits.long(request.requester):
-                await self._watches.run(request, target, options)
+                await self._watches.run(request, target, options, sight)
             return
         form = _form(request, query, (LIST,))
         with self._limits.short():
-            page = await self._verbs.list(target, chosen)
+            verbs = self._verbs if sight is None else self._verbs.through(sight)
+            page = await verbs.list(target, chosen)
         await self._respond_list(request, target.kind, page, form)
 
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
         query = Query(request.args)
         form, at_least = _form(request, query), query.version() or 0
+        self._fence.check_name(request.requester, target)
         with self._limits.short():
             obj = await self._verbs.get(target, at_least)
         self._fence.check_get(request.requester, target.kind, obj)
@@ -234,6 +237,7 @@ class REST:
         """What may not be read may not be guessed at by writes that fail either."""
         if self._fence.pool_of(request.requester) is None:
             return
+        self._fence.check_name(request.requester, target)
         try:
             obj = await self._verbs.get(target)
         except NotFound:

@@ -30,6 +30,8 @@ from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
+from twisted_exec.apiserver.signing import CLIENT, SERVING
 from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.auth.tokens import (
@@ -70,6 +72,9 @@ class Settings:
     :param pods_view: show each machine as a Pod as well.
     :param dialects: whose machines there are, each once; Pods of the first keep their names.
     :param allowed_origins: sites besides this server's own whose pages may ask.
+    :param signing: signs what poollets show; ``None``: nobody does here.
+    :param client_signing: signs what poollets are known by.
+    :param signing_seconds: how long such certificates are good at most.
     """
 
     listen: str
@@ -87,6 +92,9 @@ class Settings:
     pods_view: bool = True
     dialects: Sequence[Dialect] = (DEFAULT,)
     allowed_origins: Collection[bytes] = ()
+    signing: CAPair | None = None
+    client_signing: CAPair | None = None
+    signing_seconds: float = DEFAULT_LIFE_SECONDS
 
 
 class _Credentials:
@@ -151,6 +159,10 @@ class APIServer(Service):
             settings.poollet_seconds,
             settings.pools_named,
         )
+        pairs = {SERVING: settings.signing, CLIENT: settings.client_signing}
+        self._authorities = {
+            name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
+        }
         self._parts = assemble(
             storage,
             self._credentials.authenticator(),
@@ -162,6 +174,8 @@ class APIServer(Service):
             dialects=settings.dialects,
             pods_view=settings.pods_view,
             allowed_origins=settings.allowed_origins,
+            authorities=self._authorities,
+            signing_seconds=settings.signing_seconds,
         )
         self._site = Site(self._parts.dispatcher, reactor)
         self._site.requestFactory = APIRequest
@@ -192,6 +206,8 @@ class APIServer(Service):
             check()
         self._credentials.load()
         self._forwarding.load()
+        for authority in self._authorities.values():
+            authority.load()
         tls = ServerTLS(
             self._settings.certificate,
             self._settings.key,

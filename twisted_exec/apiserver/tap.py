@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +15,9 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, one_of_each
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
 from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
@@ -51,6 +54,36 @@ def _address_types(text: str) -> tuple[str, ...]:
     return types
 
 
+def _duration(text: str) -> float:
+    """Seconds of a duration as Go writes it: ``8760h``, ``1h30m``."""
+    found = _DURATION.fullmatch(text)
+    told = [int(part or 0) for part in found.groups()] if found is not None else [0, 0, 0]
+    return told[0] * 3600.0 + told[1] * 60.0 + told[2]
+
+
+def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
+    """
+    The CA that two options name.
+
+    :raises UsageError: only one of them is given.
+    """
+    certificate, key = f"{prefix}cert-file", f"{prefix}key-file"
+    if bool(options[certificate]) != bool(options[key]):
+        missing, given = (key, certificate) if options[certificate] else (certificate, key)
+        raise UsageError(f"--{missing} is missing: it belongs to --{given}")
+    return CAPair(options[certificate], options[key]) if options[key] else None
+
+
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+_SIGNING = "cluster-signing-"
+_CLIENT_SIGNING = "cluster-signing-kube-apiserver-client-"
+_SIGNING_FILES = [
+    f"{prefix}{file}"
+    for prefix in (_SIGNING, _CLIENT_SIGNING)
+    for file in ("cert-file", "key-file")
+]
+
+
 PODS_FLAGS = [
     [
         "pods-view",
@@ -78,7 +111,7 @@ class Options(BrowserOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
-    paths = (*_NEEDED, "token-auth-file")
+    paths = (*_NEEDED, *_SIGNING_FILES, "token-auth-file")
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
@@ -104,6 +137,31 @@ class Options(BrowserOptions):
             5.0,
             "Seconds to connect to each address of a poollet, and for its answer.",
             seconds,
+        ],
+        [
+            "cluster-signing-cert-file",
+            None,
+            None,
+            "CA that signs what poollets ask for by CertificateSigningRequest (PEM).",
+        ],
+        ["cluster-signing-key-file", None, None, "Its private key (PEM)."],
+        [
+            "cluster-signing-kube-apiserver-client-cert-file",
+            None,
+            None,
+            "CA that signs what poollets are known by here (PEM); one of --client-ca-file.",
+        ],
+        [
+            "cluster-signing-kube-apiserver-client-key-file",
+            None,
+            None,
+            "Its private key (PEM).",
+        ],
+        [
+            "cluster-signing-duration",
+            None,
+            "8760h",
+            "How long certificates so signed are good at most, such as 720h or 30m.",
         ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
         ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
@@ -138,6 +196,12 @@ class Options(BrowserOptions):
             self["dialect"] = one_of_each(self["dialect"])
         except ValueError as error:
             raise UsageError(f"--dialect: {error}") from None
+        for prefix in (_SIGNING, _CLIENT_SIGNING):
+            _pair(self, prefix)
+        if _duration(self["cluster-signing-duration"]) < SHORTEST_SECONDS:
+            raise UsageError(
+                "--cluster-signing-duration: give a duration such as 8760h, of 10m or more"
+            )
         for name, what in _NEEDED.items():
             if not self[name]:
                 raise UsageError(f"--{name} is missing: {what}")
@@ -187,4 +251,7 @@ def settings(options: Options) -> Settings:
         pods_view=wants_pods_view(options),
         dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),
+        signing=_pair(options, _SIGNING),
+        client_signing=_pair(options, _CLIENT_SIGNING),
+        signing_seconds=_duration(options["cluster-signing-duration"]),
     )

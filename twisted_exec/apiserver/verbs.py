@@ -28,6 +28,7 @@ from twisted_exec.api.status import (
     RequestEntityTooLarge,
 )
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.narrowed import ISight, Narrowed
 from twisted_exec.apiserver.options import (
     ContinueExpired,
     ListOptions,
@@ -96,6 +97,10 @@ class Verbs:
         self._storage = storage
         self._admissions = admissions
         self._now = now
+
+    def through(self, sight: ISight) -> Verbs:
+        """The same as someone has them who does not see every object; to look at only."""
+        return Verbs(Narrowed(self._storage, sight), self._admissions, self._now)
 
     async def get(self, target: Target, at_least: int = 0) -> Object:
         """

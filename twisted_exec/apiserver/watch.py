@@ -28,6 +28,7 @@ from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver.encoding import EventLines, empty_list, gathered, line, object_json
+from twisted_exec.apiserver.narrowed import ISight, Narrowed
 from twisted_exec.apiserver.options import WatchOptions
 from twisted_exec.apiserver.verbs import Target, selected
 from twisted_exec.apiserver.watch_streams import Lines, stream_of
@@ -182,15 +183,26 @@ class Watches:
         self._lines = EventLines(now)
         self._streams: set[Lines] = set()
 
-    async def run(self, request: Request, target: Target, options: WatchOptions) -> None:
-        """Answer a request with a watch; returns when it is over."""
+    async def run(
+        self,
+        request: Request,
+        target: Target,
+        options: WatchOptions,
+        sight: ISight | None = None,
+    ) -> None:
+        """
+        Answer a request with a watch; returns when it is over.
+
+        :param sight: what its client sees; ``None``: everything.
+        """
+        storage = self._storage if sight is None else Narrowed(self._storage, sight)
         options.chosen.fields.check(target.kind.selectable)
         stream = stream_of(request)
         self._streams.add(stream)
         timers = [self._clock.callLater(options.seconds, stream.finish)]
         watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
         try:
-            await self._follow(target, options, watcher, stream, timers)
+            await self._follow(storage, target, options, watcher, stream, timers)
         except APIError as refusal:
             # As the answer has begun, it can only be told in a line.
             watcher.refused(refusal)
@@ -208,6 +220,7 @@ class Watches:
 
     async def _follow(
         self,
+        storage: IStorage,
         target: Target,
         options: WatchOptions,
         watcher: Watcher,
@@ -217,9 +230,9 @@ class Watches:
         check_reached(options.version, self._storage.version())
         since = options.version or self._storage.version()
         if options.initial:
-            since = await self._tell_existing(target, options, watcher, stream)
+            since = await self._tell_existing(storage, target, options, watcher, stream)
         past = CatchingUp(watcher, stream)
-        watch = self._storage.watch(target.kind.resource, since, past.changed, target.namespace)
+        watch = storage.watch(target.kind.resource, since, past.changed, target.namespace)
         try:
             if not await past.tell():
                 return
@@ -232,9 +245,14 @@ class Watches:
             watcher.bookmark(self._storage.version())
 
     async def _tell_existing(
-        self, target: Target, options: WatchOptions, watcher: Watcher, stream: Lines
+        self,
+        storage: IStorage,
+        target: Target,
+        options: WatchOptions,
+        watcher: Watcher,
+        stream: Lines,
     ) -> int:
-        listing = await self._storage.list(target.kind.resource, target.namespace)
+        listing = await storage.list(target.kind.resource, target.namespace)
         for told in gathered(map(watcher.existing, listing.items)):
             await stream.room()
             if stream.done.called:

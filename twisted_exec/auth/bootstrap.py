@@ -26,6 +26,7 @@ Object = dict[str, Any]
 _GROUP = "rbac.authorization.k8s.io"
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
+CERTIFICATES = "certificates.k8s.io"
 _EVENTS = ("", "events.k8s.io")
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
@@ -106,19 +107,60 @@ _SYSTEM_BINDINGS = [
 ]
 
 
+_BESIDE = {
+    "storage": "volumes volumeclasses volumepools",
+    "networking": "networkinterfaces networks",
+    "ipam": "prefixes",
+}
+"""What a dialect has besides machines, by the beginning of the group's name."""
+
+
+def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
+    if not dialect.domain:
+        return ()
+    return tuple(
+        _on(resources, verbs, (f"{group}.{dialect.domain}",))
+        for group, resources in _BESIDE.items()
+    )
+
+
 def _editing(dialect: Dialect) -> tuple[Rule, ...]:
     machines, groups = dialect.workload.plural, (dialect.group,)
     return (
+        *_beside(dialect, _WRITE),
         _on(machines, _WRITE, groups),
         _on(f"{machines}/exec", ("create",), groups),
         _on(f"{machines}/log", ("get",), groups),
     )
 
 
-def _viewing(dialect: Dialect) -> Rule:
+def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
     machines, pools = dialect.workload.plural, dialect.pool.plural
     told = f"{machines} {machines}/status {pools} {dialect.workload_class.plural}"
-    return _on(told, _READ, (dialect.group,))
+    return _on(told, _READ, (dialect.group,)), *_beside(dialect, _READ)
+
+
+def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
+    """Rights to ask, for a poollet or for who brings one up; what comes of it the signer says."""
+    groups, requests = (CERTIFICATES,), "certificatesigningrequests"
+    return (
+        _on(requests, (*_READ, "create"), groups),
+        _on(f"{requests}/{dialect.pool.kind.lower()}client", ("create",), groups),
+    )
+
+
+def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
+    """What a poollet may read and claim; of which, the fence says."""
+    if not dialect.domain:
+        return ()
+    storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))
+    return (
+        _on("volumes", (*_READ, "update", "patch"), (storage,)),
+        _on("networkinterfaces", (*_READ, "update", "patch"), (networking,)),
+        _on("networkinterfaces/status", ("get", "update", "patch"), (networking,)),
+        _on("networks", _READ, (networking,)),
+        _on("prefixes", _READ, (f"ipam.{dialect.domain}",)),
+    )
 
 
 def _poollet_role(dialect: Dialect) -> Object:
@@ -132,6 +174,9 @@ def _poollet_role(dialect: Dialect) -> Object:
         _on(dialect.workload_class.plural, _READ, groups),
         _on("events", ("create", "update", "patch"), _EVENTS),
         _on("leases", (*_READ, "create", "update", "patch"), ("coordination.k8s.io",)),
+        _on("secrets", _READ, ("",)),
+        *_claiming(dialect),
+        *_asking_certificates(dialect),
         *_CREATE_REVIEWS,
     )
 
@@ -139,6 +184,11 @@ def _poollet_role(dialect: Dialect) -> Object:
 def _proxy_role(dialect: Dialect) -> Object:
     proxied = f"{dialect.pool.plural}/{dialect.proxy_subresource}"
     return _role(dialect.proxy_role, _on(proxied, ("create", "get"), (dialect.group,)))
+
+
+def _bootstrappers(dialect: Dialect) -> str:
+    """The group of who brings poollets up, as ironcore names it."""
+    return f"system:bootstrappers:{dialect.group.replace('.', '-')}:{dialect.pool.plural}"
 
 
 def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
@@ -159,7 +209,7 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
         ),
         _role(
             "system:aggregate-to-view",
-            *(_viewing(dialect) for dialect in several),
+            *(rule for dialect in several for rule in _viewing(dialect)),
             _on("events", _READ, _EVENTS),
             _on("namespaces services", _READ, ("",)),
             part_of="view",
@@ -167,10 +217,16 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
     ]
     bindings = list(_SYSTEM_BINDINGS)
     for dialect in several:
-        roles += [_poollet_role(dialect), _proxy_role(dialect)]
         group = dialect.pool_identity_group
+        beginning = f"{group}-bootstrapper"
+        roles += [
+            _poollet_role(dialect),
+            _proxy_role(dialect),
+            _role(beginning, *_asking_certificates(dialect)),
+        ]
         bindings += [
             _binding(group, ("Group", group)),
+            _binding(beginning, ("Group", _bootstrappers(dialect))),
             _binding(dialect.proxy_role, ("User", FORWARDING_USER)),
         ]
     return (*roles, *bindings)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -154,6 +155,35 @@ class Authority:
         subject = _subject(user, groups)
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, now=now, life=life)
 
+    def certify(
+        self,
+        key: CertificatePublicKeyTypes,
+        user: str,
+        groups: Sequence[str],
+        names: Sequence[str] = (),
+        *,
+        now: datetime,
+        life: timedelta,
+    ) -> bytes:
+        """
+        A certificate for someone else's key, as PEM.
+
+        It ends no later than this authority's own.
+
+        :param names: a server's DNS names and IP addresses; none: it is a client's.
+        :raises TLSConfigError: the authority's time is over, or someone cannot be named.
+        """
+        life = min(life, self._certificate.not_valid_after_utc - now)
+        if life <= timedelta(0):
+            raise TLSConfigError("the CA's own certificate has expired: issue a new one")
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        subject = _subject(user, groups)
+        certificate = self._certified(
+            key, subject, usage, now=now, life=life, names=alternatives if names else None
+        )
+        return pem.pem_of([certificate])
+
     def _issue(
         self,
         subject: x509.Name,
@@ -164,7 +194,21 @@ class Authority:
         names: x509.SubjectAlternativeName | None = None,
     ) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
-        public = key.public_key()
+        certificate = self._certified(
+            key.public_key(), subject, usage, now=now, life=life, names=names
+        )
+        return Issued(pem.pem_of([certificate]), _key_pem(key))
+
+    def _certified(
+        self,
+        public: CertificatePublicKeyTypes,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        *,
+        now: datetime | None,
+        life: timedelta,
+        names: x509.SubjectAlternativeName | None,
+    ) -> x509.Certificate:
         builder = _builder(subject, self._certificate.subject, public, now, life)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_key_usage(ca=False), True)
@@ -174,8 +218,7 @@ class Authority:
         if names is not None:
             builder = builder.add_extension(names, False)
         algorithm = hashes.SHA256() if _wants_hash(self._key) else None
-        certificate = builder.sign(self._key, algorithm)
-        return Issued(pem.pem_of([certificate]), _key_pem(key))
+        return builder.sign(self._key, algorithm)
 
 
 def _wants_hash(key: pem.PrivateKey) -> bool:
@@ -189,7 +232,7 @@ def _key_pem(key: pem.PrivateKey) -> bytes:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
+    key: CertificatePublicKeyTypes,
     now: datetime | None,
     life: timedelta,
 ) -> x509.CertificateBuilder:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import ipam, networking, storage
+from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -41,6 +42,7 @@ _OTHERS: tuple[Kind, ...] = (
     SELFSUBJECTACCESSREVIEWS,
     SELFSUBJECTRULESREVIEWS,
     LEASES,
+    CERTIFICATESIGNINGREQUESTS,
     EVENTS_V1,
     ROLES,
     ROLEBINDINGS,
@@ -78,6 +80,7 @@ ALL = served((DEFAULT,))
 __all__ = [
     "ADDRESS_TYPES",
     "ALL",
+    "CERTIFICATESIGNINGREQUESTS",
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
     "CONSOLE",

@@ -80,6 +80,7 @@ class Kind:
     :param own_columns: ``columns`` are all there are, without NAME before and AGE behind.
     :param has_status: ``status`` is written only through the ``status``
         subresource.
+    :param status_parts: subresources besides ``status`` that write the status, or a part of it.
     :param counts_generation: ``metadata.generation`` counts the changes of
         everything but metadata and status.
     :param name_rule: says what is wrong with a name.
@@ -98,6 +99,9 @@ class Kind:
     :param prepare: sets, in place, what depends on more than a default.
     :param carry_over: called with the new and the old object; restores, in
         place, what an update may not touch.
+    :param carry_status: called with the subresource, the new and the old object; restores,
+        in place, what of the status a write through it may not touch.
+    :param validate_status: what is wrong with a new status, after that.
     :param connects: subresources that open a stream, by name.
     :param confidential: what an object holds is for its readers: no message quotes it.
     :param texts: subresources that are read, and are text, by name; with what their
@@ -114,6 +118,7 @@ class Kind:
     columns: tuple[Column, ...] = ()
     own_columns: bool = False
     has_status: bool = False
+    status_parts: tuple[str, ...] = ()
     counts_generation: bool = False
     name_rule: Callable[[str], list[str]] = names.dns_subdomain
     fields: Mapping[str, Field] = field(default_factory=dict)
@@ -132,6 +137,8 @@ class Kind:
     carry_over: Callable[[Object, Object], None] | None = None
     validate: Callable[[Object], list[Cause]] = _nothing
     validate_update: Callable[[Object, Object], list[Cause]] = _nothing_changed
+    carry_status: Callable[[str, Object, Object], None] | None = None
+    validate_status: Callable[[Object, Object], list[Cause]] = _nothing_changed
 
     @cached_property
     def columns_by_priority(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
@@ -143,6 +150,11 @@ class Kind:
     def selectable(self) -> dict[str, Field]:
         """Everything a field selector may name."""
         return {"metadata.name": _name, "metadata.namespace": _namespace, **self.fields}
+
+    @property
+    def status_subresources(self) -> tuple[str, ...]:
+        """The subresources that write the status."""
+        return ("status", *self.status_parts) if self.has_status else ()
 
     @property
     def listed(self) -> bool:
