@@ -1,0 +1,91 @@
+"""
+Machines behind serial devices of this host.
+
+::
+
+    - name: bench
+      driver: serial
+      lines:
+        board-1: {device: /dev/serial/by-id/usb-FTDI_1, baud: 115200}
+        board-2: {device: /dev/ttyS0, baud: 9600, flow: rtscts, hangup: false}
+      capabilities: {cpu: "1", memory: 1Gi}
+
+Power on opens the device, power off closes it, and hangs up unless told not to.  One that is pulled out
+is opened again when it is back; see :mod:`.held`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.wire.com_port import LineSettings
+
+from .held import HeldRun
+from .interfaces import Build, IMachineDriver, MachineFacts
+from .lines import Lines, line_settings
+from .reader import Reader
+from .serial_port import SerialEndpoint
+
+
+@dataclass(frozen=True)
+class SerialLine:
+    """
+    One device.
+
+    :param hangup: whether closing it drops DTR.
+    """
+
+    device: str
+    settings: LineSettings = LineSettings()
+    hangup: bool = True
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    lines = {}
+    for name, one in reader.mappings("lines").items():
+        lines[name] = _line(one)
+        one.done()
+    reader.quantity = len(lines)
+    return lambda reactor, table: SerialDriver(lines, reactor)
+
+
+def _line(reader: Reader) -> SerialLine:
+    device = reader.take("device", str)
+    if not device.startswith("/"):
+        raise reader.error(f"device {device!r} is no path such as /dev/ttyUSB0")
+    hangup = reader.take("hangup", bool, True)
+    return SerialLine(device, line_settings(reader), hangup)
+
+
+@implementer(IMachineDriver)
+class SerialDriver:
+    """Runs a class of machines behind serial devices."""
+
+    name = "serial"
+
+    def __init__(self, lines: Mapping[str, SerialLine], reactor: Any) -> None:
+        self.lines = Lines(lines)
+        self.reactor = reactor
+
+    def missing(self) -> str:
+        return ""  # what is not plugged in now may be when a machine is to have it
+
+    def run(self, facts: MachineFacts) -> HeldRun:
+        return HeldRun(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=True,
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, line = self.lines.claim(facts)
+        endpoint = SerialEndpoint(self.reactor, line.device, line.settings, hangup=line.hangup)
+        return name, endpoint

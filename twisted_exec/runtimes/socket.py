@@ -1,0 +1,116 @@
+"""
+Consoles that are a stream already: behind a UNIX socket, or behind a port of a console server.
+
+::
+
+    - name: rack
+      driver: socket
+      lines:
+        web-1: {endpoint: "tcp:host=10.0.0.5:port=7001", protocol: rfc2217, baud: 115200}
+        web-2: {endpoint: "tcp:host=10.0.0.5:port=7002", protocol: telnet}
+        vm-7: {endpoint: "unix:/run/vms/7/serial"}
+      capabilities: {cpu: "1", memory: 1Gi}
+
+Power on is opening the line; see :mod:`.held` for what happens when it is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.endpoints import clientFromString
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from twisted_exec.wire.com_port import LineSettings
+
+from .held import HeldRun
+from .interfaces import Build, IMachineDriver, MachineFacts
+from .lines import Lines, line_settings
+from .processes import ProcessTable
+from .reader import Reader
+from .telnet import TelnetEndpoint
+
+_KINDS = ("tcp:", "unix:", "tls:")
+
+
+@dataclass(frozen=True)
+class SocketLine:
+    """
+    One line.
+
+    :param endpoint: a Twisted client endpoint string.
+    :param protocol: ``raw``, ``telnet`` or ``rfc2217``.
+    :param settings: of the serial line behind it, where the protocol can set it.
+    """
+
+    endpoint: str
+    protocol: str = "raw"
+    settings: LineSettings | None = None
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    lines = {}
+    readers = reader.mappings("lines")
+    for name, one in readers.items():
+        lines[name] = _line(one)
+        one.done()
+
+    reader.quantity = len(lines)
+
+    def build(reactor: Any, table: ProcessTable) -> SocketDriver:
+        for name, line in lines.items():
+            try:
+                clientFromString(reactor, line.endpoint)
+            except (ValueError, TypeError, KeyError) as error:
+                why = str(error) or type(error).__name__
+                raise readers[name].error(f"endpoint {line.endpoint!r}: {why}") from None
+        return SocketDriver(lines, reactor)
+
+    return build
+
+
+def _line(reader: Reader) -> SocketLine:
+    endpoint = reader.take("endpoint", str)
+    if not endpoint.startswith(_KINDS):
+        raise reader.error(
+            f"endpoint {endpoint!r} is none such as tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
+        )
+    protocol = reader.choice("protocol", ("raw", "telnet", "rfc2217"), "raw")
+    settings = line_settings(reader) if protocol == "rfc2217" else None
+    return SocketLine(endpoint, protocol, settings)
+
+
+@implementer(IMachineDriver)
+class SocketDriver:
+    """Runs a class of machines whose consoles are streams."""
+
+    name = "socket"
+
+    def __init__(self, lines: Mapping[str, SocketLine], reactor: Any) -> None:
+        self.lines = Lines(lines)
+        self.reactor = reactor
+
+    def missing(self) -> str:
+        return ""
+
+    def run(self, facts: MachineFacts) -> HeldRun:
+        options = self.lines.look(facts)
+        breakable = options is not None and options.protocol != "raw"
+        return HeldRun(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=breakable,
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, line = self.lines.claim(facts)
+        endpoint = clientFromString(self.reactor, line.endpoint)
+        if line.protocol == "raw":
+            return name, endpoint
+        return name, TelnetEndpoint(endpoint, self.reactor, facts.event, line.settings)
