@@ -78,3 +78,28 @@ def kube_apiserver() -> str | None:
 def kube_apiserver_program() -> str | None:
     """A kube-apiserver, built from Go modules."""
     return shutil.which(os.environ.get("KUBE_APISERVER", "kube-apiserver"))
+
+
+def ser2net() -> str | None:
+    """Why a real ser2net cannot be asked here, or ``None``."""
+    return None if shutil.which("ser2net") else "ser2net is not on PATH (ser2net)"
+
+
+def conserver() -> str | None:
+    """Why a real conserver cannot be asked here, or ``None``."""
+    missing = [one for one in ("conserver", "console") if not shutil.which(one)]
+    if missing:
+        return f"{' and '.join(missing)} not on PATH (conserver-server, conserver-client)"
+    return None
+
+
+def sshd() -> str | None:
+    """Why a real OpenSSH server cannot be asked here, or ``None``."""
+    missing = [one for one in ("ssh", "sshd", "ssh-keygen") if not shutil.which(one)]
+    return f"{', '.join(missing)} not on PATH (openssh-server)" if missing else None
+
+
+def ipmi() -> str | None:
+    """Why a simulated BMC cannot be asked here, or ``None``."""
+    missing = [one for one in ("ipmitool", "ipmi_sim") if not shutil.which(one)]
+    return f"{' and '.join(missing)} not on PATH (ipmitool, openipmi)" if missing else None

@@ -111,14 +111,14 @@ def _class(entry: object, where: str) -> ClassConfig:
         raise ConfigError(f"{where}: {name!r} is no name for a class (such as small-vm)")
     reader.where, reader.name = f"{where} ({name})", name
     resources = _resources(reader)
-    count = reader.take("quantity", int, 100)
-    if not 0 < count <= 100_000:
-        raise reader.error("quantity must be between 1 and 100000")
     kind = reader.take("driver", str)
     makers = drivers()
     if kind not in makers:
         raise reader.error(f"there is no driver {kind!r}; there are: {', '.join(makers)}")
     driver = makers[kind].configure(reader, resources)
+    count = reader.take("quantity", int, reader.quantity)
+    if not 0 < count <= 100_000:
+        raise reader.error("quantity must be between 1 and 100000")
     reader.done()
     return ClassConfig(name, resources, count, driver)
 

@@ -26,12 +26,15 @@ class Reader:
 
     :param where: begins every message, such as ``runtime.yaml: classes[0] (vm)``.
     :ivar name: what the mapping is of, such as the class's name; empty where it has none.
+    :ivar quantity: of a class, how many machines there may be when the file does not say;
+        a driver whose machines exist already sets it.
     :raises ConfigError: it is no mapping.
     """
 
     def __init__(self, document: object, where: str) -> None:
         self.where = where
         self.name = ""
+        self.quantity = 100
         if not isinstance(document, dict):
             raise ConfigError(f"{where} must be a mapping")
         self._left = dict(document)
