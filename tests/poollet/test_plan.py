@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.poollet.doubles import NOW, TERMS, machine
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.poollet.plan import (
+from twisted_exec.poollet.actions import (
     Create,
     Delete,
     PatchStatus,
@@ -17,11 +17,9 @@ from twisted_exec.poollet.plan import (
     SetAnnotations,
     SetFinalizers,
     SetPower,
-    not_known,
-    plan,
-    runtime_machine,
-    with_condition,
 )
+from twisted_exec.poollet.plan import not_known, plan
+from twisted_exec.poollet.wanted import runtime_machine
 
 
 def stored(**spec: Any) -> dict[str, Any]:
@@ -58,7 +56,7 @@ class PlanTestCase(SynchronousTestCase):
         return told
 
     def ready(self, status: Any) -> tuple[str, str, str]:
-        (condition,) = status["conditions"]
+        (condition,) = (one for one in status["conditions"] if one["type"] == "Ready")
         return condition["status"], condition["reason"], condition["message"]
 
 
@@ -98,7 +96,11 @@ class CreateTests(PlanTestCase):
         )
         self.assertEqual(
             dict(create.machine.metadata.annotations),
-            {f"{prefix}machine-generation": "3", f"{prefix}irimachine-generation": "0"},
+            {
+                f"{prefix}machine-generation": "3",
+                f"{prefix}irimachine-generation": "0",
+                f"{prefix}networkinterfacemapping": "{}",
+            },
         )
         self.assertEqual(getattr(create.machine.spec, "class"), "pty")
         self.assertEqual(create.machine.spec.power, pb.POWER_ON)
@@ -123,19 +125,6 @@ class CreateTests(PlanTestCase):
             (root.local_disk.size_bytes, root.local_disk.image.image), (1 << 30, "img")
         )
         self.assertEqual((tmp.name, tmp.local_disk.size_bytes), ("tmp", 0))
-
-    def test_unsupported(self) -> None:
-        """What the poollet cannot give is told in the status, and nothing is made."""
-        for spec in (
-            {"ignitionRef": {"name": "x"}},
-            {"volumes": [{"name": "v", "volumeRef": {"name": "x"}}]},
-            {"networkInterfaces": [{"name": "n", "networkInterfaceRef": {"name": "x"}}]},
-        ):
-            planned = self.plan(stored(**spec))
-            self.assertTrue(planned.problem)
-            (told,) = planned.actions
-            assert isinstance(told, PatchStatus)
-            self.assertEqual(self.ready(told.status), ("False", "Unsupported", planned.problem))
 
     def test_refused_before(self) -> None:
         """Why the last attempt failed stands in the status, and it is tried again."""
@@ -203,7 +192,9 @@ class KeepTests(PlanTestCase):
         status, reason, message = self.ready(self.status(obj, one))
         self.assertEqual((status, reason, message[:8]), ("False", "StartFailed", "no room "))
         self.assertEqual(len(message), 1024)
-        one.status.state = pb.MACHINE_RUNNING
+        one.status.state = pb.MACHINE_RUNNING  # it runs, and is not ready for all that
+        self.assertEqual(self.ready(self.status(obj, one))[:2], ("False", "StartFailed"))
+        one.status.machine_conditions[0].status = "True"
         self.assertEqual(self.ready(self.status(obj, one)), ("True", "Running", ""))
 
     def test_going_off(self) -> None:
@@ -216,7 +207,8 @@ class KeepTests(PlanTestCase):
         """While the runtime cannot be asked, the Machine says so; the state is the last known."""
         obj = stored()
         obj["status"] = {"state": "Running"}
-        (told,) = not_known(obj, "the machine runtime cannot be reached", now=NOW).actions
+        problem = "the machine runtime cannot be reached"
+        (told,) = not_known(obj, problem, IRONCORE, now=NOW).actions
         assert isinstance(told, PatchStatus)
         self.assertEqual(list(told.status), ["conditions"])
         self.assertEqual(
@@ -249,6 +241,7 @@ class KeepTests(PlanTestCase):
             noted.annotations,
             {
                 "other": "x",
+                TERMS.mapping_annotation: "{}",
                 IRONCORE.generation_annotation: "4",
                 IRONCORE.runtime_generation_annotation: "5",
             },
@@ -307,19 +300,3 @@ class DeleteTests(PlanTestCase):
     def test_held_by_others(self) -> None:
         """What others hold is theirs to finish; nothing is made anew."""
         self.assertEqual(self.plan(self.deleted(finalizers=["other"])), Plan())
-
-
-class ConditionTests(SynchronousTestCase):
-    """Tests for :func:`with_condition`."""
-
-    def test_times(self) -> None:
-        """The time moves when the status does; conditions of others stay."""
-        other = {"type": "Other", "status": "True"}
-        first = with_condition([other], ("False", "A", ""), "t1")
-        second = with_condition(first, ("False", "B", ""), "t2")
-        third = with_condition(second, ("True", "C", ""), "t3")
-        self.assertEqual(
-            [one[1]["lastTransitionTime"] for one in (first, second, third)], ["t1", "t1", "t3"]
-        )
-        self.assertEqual(third[0], other)
-        self.assertEqual(with_condition(third, ("True", "C", ""), "t4"), third)

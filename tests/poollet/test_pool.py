@@ -175,18 +175,26 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.status()["state"], "Ready")
 
     def test_classes(self) -> None:
-        """A class counts when name and capabilities are the same, as quantities compare."""
+        """
+        A class counts when name and capabilities are the same, as quantities compare; or
+        when the runtime has just one with these capabilities, whatever it calls it.
+        """
         self.runtime.classes |= {
             "same": ({"cpu": 2, "memory": 2048 << 20}, 3),
             "other": ({"cpu": 2, "memory": 1}, 3),
             "unknown": ({"cpu": 1}, 3),
+            "twin-1": ({"cpu": 4}, 3),
+            "twin-2": ({"cpu": 4}, 3),
         }
         self.make_class("same", cpu="2000m", memory="2Gi")
         self.make_class("other", cpu="2", memory="2Gi")
         self.make_class("broken", cpu="many")
+        self.make_class("twins", cpu="4")
+        self.make_class("lonely", cpu="9")
         self.start()
         self.assertEqual(
-            self.status()["availableMachineClasses"], [{"name": "pty"}, {"name": "same"}]
+            self.status()["availableMachineClasses"],
+            [{"name": "other"}, {"name": "pty"}, {"name": "same"}],
         )
 
     def test_class_gone(self) -> None:

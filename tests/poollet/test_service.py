@@ -25,6 +25,7 @@ from tests.poollet.chain import (
 from tests.poollet.doubles import MACHINES, POOLS, machine
 from twisted_exec.api.status import NotFound, ServiceUnavailable, TooManyRequests
 from twisted_exec.apiserver import service as apiserver
+from twisted_exec.poollet import loop
 from twisted_exec.poollet.exec_route import RUNTIME_SECONDS
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet
@@ -283,6 +284,7 @@ class RefusalTests(PoolletCase):
 
     async def test_never_running(self) -> None:
         """When the runtime refuses to make it, its user is told why."""
+        self.patch(loop, "UNSEEN_SECONDS", 0.0)  # it may be lost before it was ever listed
         await self.start()
         self.runtime.machines.clear()
         self.runtime.refusals["create_machine"] = ServiceUnavailable("no such class")

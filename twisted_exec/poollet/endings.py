@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.exec_route import ExecLocator
-from twisted_exec.poollet.plan import wants_power
+from twisted_exec.poollet.terms import wants_power
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POOL_DELETED,

@@ -43,7 +43,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import IStore
 from twisted_exec.poollet.dialling import Dialler, Target
-from twisted_exec.poollet.plan import wants_power
+from twisted_exec.poollet.terms import wants_power
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.streaming.sessions import forwarded_session_id

@@ -1,11 +1,11 @@
 """
 The reconcile loop: makes the runtime's machines what the API's Machines say.
 
-Two things wake it: a change of a Machine in the API, at once, and a listing of
-the runtime's machines every few seconds.  Both only say *look at this Machine*;
-what to do is planned anew each time (:mod:`.plan`), so nothing depends on which
+Three things wake it: a change of a Machine in the API, or of what it refers to, at once;
+and a listing of the runtime's machines every few seconds.  All only say *look at this
+Machine*; what to do is planned anew each time (:mod:`.plan`), so nothing depends on which
 event came first or got lost.  Each Machine has one worker at a time and its own
-back-off; a Machine that is as wanted costs one plan per listing and no request.
+back-off; a Machine that is as wanted costs one comparison per listing and no request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, DeferredSemaphore
@@ -22,38 +22,28 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.status import APIError
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.watch import Backoff
-from twisted_exec.poollet.plan import (
-    Action,
-    Create,
-    Delete,
-    PatchStatus,
-    Plan,
-    SetAnnotations,
-    SetFinalizers,
-    SetPower,
-    Terms,
-    machine_uid,
-    not_known,
-    plan,
-)
+from twisted_exec.poollet.acting import Actor, Done, Gone, Refused, Report, label
+from twisted_exec.poollet.actions import Action, PatchStatus, Plan
+from twisted_exec.poollet.around import Key, Object
+from twisted_exec.poollet.listing import Listing, by_uid, distinct
+from twisted_exec.poollet.plan import not_known, plan
+from twisted_exec.poollet.references import References
+from twisted_exec.poollet.telling import is_not_known
+from twisted_exec.poollet.terms import Terms
 
 RELIST_SECONDS = 5.0
-MAX_ROUNDS = 8
-MAX_WORKERS = 8
-
-_FAILURES: dict[type[Action], str] = {
-    Create: "CreateFailed",
-    Delete: "DeleteFailed",
-    SetPower: "PowerFailed",
-    SetAnnotations: "UpdateFailed",
-}
-"""What users are told when the runtime refuses."""
+MAX_ROUNDS = 12
+MAX_WORKERS = 16
+AWAY_SECONDS = 15.0
+"""For so long a runtime may be silent before all Machines say that nothing is known of them."""
+UNSEEN_SECONDS = 10.0
+"""For so long a machine that was made may be missing from lists before it is made again."""
 
 
 @dataclass
@@ -68,10 +58,17 @@ class _Work:
     timer: IDelayedCall | None = None
     failed: bool = False
     """The timer is a pause after a failure."""
+    away: bool = False
+    """The failure was that the runtime did not answer."""
     trouble: str = ""
     """What the runtime refused last, for the Machine's condition."""
     told: str = ""
     """The problem that was logged last, so that each is logged once."""
+    made: str = ""
+    """The machine that was made last, until a list shows it."""
+    made_at: float = 0.0
+    written: tuple[Any, Any] | None = None
+    """The last status that was written, and what the API server made of it."""
 
 
 @dataclass
@@ -81,6 +78,7 @@ class Loop:
 
     :param machines: gives the pool's Machines as last seen.
     :param synced: whether ``machines`` is complete; nothing is cleaned up before.
+    :param class_of: see :attr:`.Around.class_of`.
     """
 
     client: IKubeClient
@@ -91,24 +89,32 @@ class Loop:
     relist_seconds: float = RELIST_SECONDS
     now: Callable[[], float] = time.time
     """The time of day, for conditions."""
-    report: Callable[[Object, str, str, str], object] = lambda *_: None
-    """Told what happens to a Machine: the Machine, ``Normal`` or ``Warning``, reason, message."""
+    report: Report = lambda *_: None
+    class_of: Callable[[str], tuple[str, str]] = lambda name: (name, "")
     terms: Terms | None = None
     """Known once the runtime told its name; nothing is done before."""
     problem: str = "the machine runtime was not asked yet"
     """Why the runtime's machines are not known, or empty."""
     observed: dict[str, list[pb.Machine]] = field(default_factory=dict)
     """The runtime's machines by UID of their Machine, as last listed."""
+    _known: dict[str, Object] = field(default_factory=dict)
     _work: dict[str, _Work] = field(default_factory=dict)
+    _settled: dict[str, tuple[Object, list[pb.Machine]]] = field(default_factory=dict)
+    """Machines that were as wanted, with what was observed then."""
+    _silent_since: float | None = None
     _ticker: LoopingCall | None = None
     _listing: Deferred[None] | None = None
     _slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(MAX_WORKERS))
 
     _log = Logger()
 
+    def __post_init__(self) -> None:
+        self.references = References(self.client, self.clock, self.look_again, self.class_of)
+
     def start(self, terms: Terms) -> None:
         """Begin; ``terms`` are complete."""
         self.terms = terms
+        self._known = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = self.clock
         self._ticker.start(self.relist_seconds).addErrback(self._failed)
@@ -126,13 +132,31 @@ class Loop:
         self._work.clear()
         for each in ending:
             each.cancel()
-        return DeferredList(ending)
+        return DeferredList([*ending, self.references.stop()])
 
     def changed(self, before: Object | None, after: Object | None) -> None:
         """A Machine appeared, changed or went in the API (a reflector's listener)."""
-        if after is not None:
-            # What we wrote ourselves comes back too; only a new wish ends a pause.
-            self._wake(after["metadata"]["uid"], eager=_wish(before) != _wish(after))
+        if after is None:
+            if before is not None:
+                self._known.pop(before["metadata"]["uid"], None)
+            return
+        uid = after["metadata"]["uid"]
+        self._known[uid] = after
+        # What we wrote ourselves comes back too; only a new wish ends a pause.
+        self._wake(uid, eager=_wish(before) != _wish(after))
+
+    def look_again(self, uid: str) -> None:
+        """Something that the Machine refers to has changed."""
+        self._settled.pop(uid, None)
+        if uid in self._known:
+            self._wake(uid, eager=True)
+
+    def look_at_all(self) -> None:
+        """Something that all Machines depend on has changed."""
+        self._settled.clear()
+        for uid, work in list(self._work.items()):
+            if work.running or (work.timer is not None and not work.away):
+                self._wake(uid, eager=True)
 
     def machine_of(self, uid: str) -> list[pb.Machine]:
         """The runtime's machines for a Machine, as last listed."""
@@ -148,58 +172,108 @@ class Loop:
         self._listing = None
 
     async def _relist(self) -> None:
-        try:
-            listed = await self.runtime.list_machines(pb.ListMachinesRequest())
-        except APIError as error:
-            if not self.problem:
-                self._log.warn("the machine runtime: {why}", why=error.message)
-            self.problem = error.message
-            return
-        self.problem = ""
         assert self.terms is not None
-        observed: dict[str, list[pb.Machine]] = {}
-        for machine in listed.machines:
-            uid = machine_uid(machine, self.terms.dialect)
-            if uid:
-                observed.setdefault(uid, []).append(machine)
+        listing = Listing(self._actor(), self.clock, self.machines, self.synced)
+        try:
+            observed = await listing.ask()
+        except APIError as error:
+            self._unheard(error.message)
+            return
+        self.problem, self._silent_since = "", None
         self.observed = observed
         self._sweep()
-        await self._clean_up()
+        await listing.clean_up(observed)
+
+    def _unheard(self, why: str) -> None:
+        """The runtime does not answer.  That it goes on so is told of every Machine."""
+        if not self.problem:
+            self._log.warn("the machine runtime: {why}", why=why)
+        self.problem = why
+        if self._silent_since is None:
+            self._silent_since = self.clock.seconds()
+        if self._is_away():
+            for uid, machine in list(self._known.items()):
+                if not is_not_known(machine):
+                    self._settled.pop(uid, None)
+                    self._wake(uid)
+
+    def _is_away(self) -> bool:
+        since = self._silent_since
+        return since is not None and self.clock.seconds() - since >= AWAY_SECONDS
 
     def _sweep(self) -> None:
         """Wake whatever is not as wanted, by what was just listed."""
-        known = set()
-        for machine in self.machines():
-            uid = machine["metadata"]["uid"]
-            known.add(uid)
-            work = self._work.get(uid)
-            if work is not None and (work.running or work.timer is not None):
+        known = {machine["metadata"]["uid"]: machine for machine in self.machines()}
+        # Before anything is woken: what that changes comes back at once.
+        self._known = known
+        for uid, machine in list(known.items()):
+            observed = self.observed.get(uid, [])
+            settled = self._settled.get(uid)
+            if settled is not None and settled[0] is machine and settled[1] == observed:
                 continue
-            if not self._is_as_wanted(machine):
-                self._wake(uid)
+            self._look(uid, machine, observed)
         for uid in [uid for uid in self._work if uid not in known]:
             if not self._work[uid].running:
                 self._forget(uid)
+        for uid in [uid for uid in self._settled if uid not in known]:
+            del self._settled[uid]
 
-    def _is_as_wanted(self, machine: Object) -> bool:
+    def _look(self, uid: str, machine: Object, observed: list[pb.Machine]) -> None:
+        work = self._work.get(uid)
+        if work is not None and observed:
+            work.made = ""
+        if work is not None and (work.running or work.timer is not None):
+            if work.away and not work.running:
+                self._wake(uid, eager=True)
+            return
+        if self._is_as_wanted(machine, observed, work):
+            self._settled[uid] = (machine, observed)
+        else:
+            self._settled.pop(uid, None)
+            self._wake(uid)
+
+    def _is_as_wanted(
+        self, machine: Object, observed: list[pb.Machine], work: _Work | None
+    ) -> bool:
         try:
-            return not self._planned(
-                machine, self.machine_of(machine["metadata"]["uid"]), ""
-            ).actions
+            planned = self._planned(machine, observed, work, {})
         except Exception:
             # A Machine whose plan fails is its worker's trouble, with a log and a
             # pause: here it would keep all others from being looked at.
             return False
+        return not (planned.actions or planned.reads)
 
     def _forget(self, uid: str) -> None:
         work = self._work.pop(uid)
         if work.timer is not None and work.timer.active():
             work.timer.cancel()
+        self.references.forget(uid)
 
-    def _planned(self, machine: Object, observed: Sequence[pb.Machine], trouble: str) -> Plan:
+    def _planned(
+        self,
+        machine: Object,
+        observed: Sequence[pb.Machine],
+        work: _Work | None,
+        secrets: dict[Key, Object | str],
+    ) -> Plan:
         assert self.terms is not None
-        now = timestamp(self.now())
-        return plan(machine, observed, self.terms, now=now, trouble=trouble)
+        uid = machine["metadata"]["uid"]
+        around = self.references.around(uid, secrets)
+        now, trouble = timestamp(self.now()), work.trouble if work is not None else ""
+        planned = plan(machine, observed, self.terms, now=now, trouble=trouble, around=around)
+        if work is None or work.written is None:
+            return planned
+        # An API server keeps of a status what it knows.  What it made of this very one
+        # is what it will make of it again.
+        patch, status = work.written
+        if machine.get("status") != status:
+            return planned
+        needed = tuple(
+            one
+            for one in planned.actions
+            if not (isinstance(one, PatchStatus) and one.status == patch)
+        )
+        return replace(planned, actions=needed)
 
     def _wake(self, uid: str, *, eager: bool = False) -> None:
         """
@@ -256,165 +330,104 @@ class Loop:
 
         :return: when to look again, in seconds, or ``None``: when something changes.
         """
-        machine = self._find(uid)
+        machine = self._known.get(uid)
         if machine is None:
             return None
+        work.failed = work.away = False
         try:
-            unsettled = await self._rounds(machine, work)
-        except _Gone:
+            planned = await self._rounds(machine, work)
+        except Gone:
             return None  # the API server's word that it is deleted is on its way
         except _Away as away:
             self._tell(machine, work, away.problem, "RuntimeUnreachable")
             await self._tell_user(machine, away.problem)
-            work.failed = True
+            work.failed = work.away = True
             return work.backoff.pause()
         except APIError as error:
+            if isinstance(error, Refused):
+                work.trouble = error.message
             self._tell(machine, work, error.message)
             work.failed = True
             return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
-        work.failed = False
-        if unsettled:
+        if planned.waits:
+            work.failed = True  # only somebody else's change, or time, will help
+            return work.backoff.pause()
+        if planned.actions:
+            return work.backoff.pause()  # done, and still not so: give it time
+        if planned.unsettled:
             return min(work.backoff.pause(), self.relist_seconds)
         work.backoff.reset()
         return None
 
-    async def _rounds(self, machine: Object, work: _Work) -> bool:
-        """Whether the runtime is still about to change something."""
+    async def _rounds(self, machine: Object, work: _Work) -> Plan:
+        """The last plan: one with actions is one that does not get anywhere."""
         before: tuple[Action, ...] = ()
+        secrets: dict[Key, Object | str] = {}
+        uid = machine["metadata"]["uid"]
+        observed = await self._observe(uid, work)
+        planned = Plan()
         for _ in range(MAX_ROUNDS):
-            observed = await self._observe(machine["metadata"]["uid"])
-            planned = self._planned(machine, observed, work.trouble)
+            planned = self._planned(machine, observed, work, secrets)
+            if planned.reads:
+                secrets |= await self.references.read(planned.reads)
+                continue
             self._tell(machine, work, planned.problem, planned.reason)
-            if not planned.actions:
-                return planned.unsettled
-            if planned.actions == before:
-                return True  # done, and not there yet: give it time
+            if not planned.actions or planned.actions == before:
+                break
+            again = False
             for action in planned.actions:
-                machine = await self._act(machine, action, work) or machine
-            work.trouble = ""
-            before = planned.actions
-        return True
+                done = await self._act(machine, action, work)
+                machine, again = done.machine or machine, again or done.changed
+                observed = [done.observed] if done.observed is not None else observed
+            if again:
+                observed = await self._observe(uid, work)
+            work.trouble, before = "", planned.actions
+        self.references.follow(uid, secrets if planned.waits else ())
+        return planned
+
+    async def _act(self, machine: Object, action: Action, work: _Work) -> Done:
+        done = await self._actor().act(machine, action)
+        if done.observed is not None:
+            work.made, work.made_at = done.observed.metadata.id, self.clock.seconds()
+            self.observed[machine["metadata"]["uid"]] = [done.observed]
+        if isinstance(action, PatchStatus) and done.machine is not None:
+            work.written = (action.status, done.machine.get("status"))
+        return done
 
     async def _tell_user(self, machine: Object, problem: str) -> None:
         """The runtime cannot be asked; when the API server cannot be told either, so be it."""
-        for action in not_known(machine, problem, now=timestamp(self.now())).actions:
-            if isinstance(action, PatchStatus):
-                with contextlib.suppress(_Gone, APIError):
-                    await self._patch(machine, {"status": action.status}, "status")
-
-    def _find(self, uid: str) -> Object | None:
-        return next((one for one in self.machines() if one["metadata"]["uid"] == uid), None)
-
-    async def _observe(self, uid: str) -> list[pb.Machine]:
         assert self.terms is not None
+        if is_not_known(machine):
+            return
+        told = not_known(machine, problem, self.terms.dialect, now=timestamp(self.now()))
+        for action in told.actions:
+            with contextlib.suppress(Gone, APIError):
+                await self._actor().act(machine, action)
+
+    async def _observe(self, uid: str, work: _Work) -> list[pb.Machine]:
+        """The runtime's machines of a Machine, asked for just now."""
+        assert self.terms is not None
+        if self._is_away():
+            raise _Away(self.problem)
         selector = {self.terms.dialect.uid_label: uid}
         request = pb.ListMachinesRequest(filter=pb.MachineFilter(label_selector=selector))
         try:
             listed = await self.runtime.list_machines(request)
         except APIError as error:
             raise _Away(error.message) from None
-        machines = list(listed.machines)
+        # A runtime may give more than it was asked for.
+        machines = distinct(by_uid(listed.machines, self.terms.dialect).get(uid, ()))
         if machines:
-            self.observed[uid] = machines
+            self.observed[uid], work.made = machines, ""
         else:
             self.observed.pop(uid, None)
+        if not machines and work.made and self.clock.seconds() - work.made_at < UNSEEN_SECONDS:
+            raise Refused(f"the machine runtime does not list machine {work.made}, which it made")
         return machines
 
-    async def _act(self, machine: Object, action: Action, work: _Work) -> Object | None:
-        """Do one thing; gives the Machine when that changed."""
-        match action:
-            case SetFinalizers(finalizers, version):
-                metadata = {"finalizers": list(finalizers), "resourceVersion": version}
-                return await self._patch(machine, {"metadata": metadata}, "")
-            case PatchStatus(status):
-                return await self._patch(machine, {"status": status}, "status")
-        try:
-            await self._change_runtime(machine, action)
-        except APIError as refused:
-            work.trouble = refused.message
-            self.report(machine, "Warning", _FAILURES[type(action)], refused.message)
-            raise
-        return None
-
-    async def _change_runtime(self, machine: Object, action: Action) -> None:
-        runtime = self.runtime
-        match action:
-            case Create(wanted):
-                self._log.info("creating the machine of {name}", name=_name(machine))
-                made = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
-                machine_id = made.machine.metadata.id
-                self.report(machine, "Normal", "Created", f"created machine {machine_id}")
-            case Delete(machine_id):
-                self._log.info("deleting the machine of {name}", name=_name(machine))
-                await self._delete(machine_id)
-                self.report(machine, "Normal", "Deleting", f"deleting machine {machine_id}")
-            case SetPower(machine_id, power):
-                change = pb.UpdateMachinePowerRequest(machine_id=machine_id)
-                change.power = power  # type: ignore[assignment]
-                await runtime.update_machine_power(change)
-            case SetAnnotations(machine_id, annotations):
-                await runtime.update_machine_annotations(
-                    pb.UpdateMachineAnnotationsRequest(
-                        machine_id=machine_id, annotations=annotations
-                    )
-                )
-
-    async def _patch(self, machine: Object, patch: Object, subresource: str) -> Object:
+    def _actor(self) -> Actor:
         assert self.terms is not None
-        metadata = machine["metadata"]
-        try:
-            return await self.client.patch(
-                self.terms.dialect.workload,
-                metadata["name"],
-                patch,
-                metadata.get("namespace", ""),
-                subresource=subresource,
-            )
-        except APIError as refused:
-            if refused.code == NotFound.code:
-                raise _Gone from None
-            raise
-
-    async def _delete(self, machine_id: str) -> None:
-        try:
-            await self.runtime.delete_machine(pb.DeleteMachineRequest(machine_id=machine_id))
-        except APIError as refused:
-            if refused.code != NotFound.code:  # gone is what was wanted
-                raise
-
-    async def _clean_up(self) -> None:
-        """
-        Delete the runtime's machines whose Machine is gone.
-
-        Only those that this pool made, and only after asking the API server
-        itself: the copy that ``machines`` reads may be behind.
-        """
-        assert self.terms is not None
-        terms = self.terms
-        if not self.synced():
-            return
-        known = {machine["metadata"]["uid"] for machine in self.machines()}
-        orphans = [
-            machine
-            for uid, machines in self.observed.items()
-            for machine in machines
-            if uid not in known and machine.metadata.labels.get(terms.pool_label) == terms.pool
-        ]
-        if not orphans:
-            return
-        try:
-            listed = await self.client.list(
-                terms.dialect.workload,
-                field_selector=f"{terms.dialect.pool_field}={terms.pool}",
-            )
-            wanted = {machine["metadata"]["uid"] for machine in listed["items"]}
-            for orphan in orphans:
-                uid = machine_uid(orphan, terms.dialect)
-                if uid not in wanted:
-                    self._log.info("deleting orphan {id} of {uid}", id=orphan.metadata.id, uid=uid)
-                    await self._delete(orphan.metadata.id)
-        except APIError as error:
-            self._log.warn("cleaning up orphans: {why}", why=error.message)
+        return Actor(self.client, self.runtime, self.terms, self.report)
 
     def _tell(self, machine: Object, work: _Work, problem: str, reason: str = "") -> None:
         """
@@ -426,7 +439,7 @@ class Loop:
             return
         work.told = problem
         if problem:
-            self._log.warn("machine {name}: {why}", name=_name(machine), why=problem)
+            self._log.warn("machine {name}: {why}", name=label(machine), why=problem)
             if reason:
                 self.report(machine, "Warning", reason, problem)
 
@@ -446,17 +459,8 @@ class _Away(Exception):
         self.problem = problem
 
 
-class _Gone(Exception):
-    """The Machine is no longer in the API."""
-
-
 def _wish(machine: Object | None) -> tuple[Any, ...]:
     """What of a Machine is somebody's will."""
     if machine is None:
         return ()
     return machine["metadata"].get("deletionTimestamp"), machine.get("spec")
-
-
-def _name(machine: Object) -> str:
-    metadata = machine["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"

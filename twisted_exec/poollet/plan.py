@@ -1,10 +1,10 @@
 """
 What to do about one Machine: decided here, done elsewhere.
 
-A pure function from what is wanted (the Machine, as the API server has it) and
-what is there (the runtime's machines that carry its UID) to actions.  It is
-asked again after every action and every change, so it never needs to remember:
-a restart, a lost answer and a new wish all look the same.
+A pure function from what is wanted (the Machine, as the API server has it), what it
+refers to (:mod:`.around`) and what is there (the runtime's machines that carry its UID) to
+actions.  It is asked again after every action and every change, so it never needs to
+remember: a restart, a lost answer and a new wish all look the same.
 
 Source of names and states: ironcore ``poollet/machinepoollet``; its panic on
 two runtime machines, its missing state and its powered-on creation are mended.
@@ -12,115 +12,40 @@ two runtime machines, its missing state and its powered-on creation are mended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-from twisted_exec.api import quantity
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.iri.protos import meta_pb2
+from twisted_exec.poollet import conditions
+from twisted_exec.poollet.actions import (
+    Action,
+    Create,
+    Delete,
+    Plan,
+    SetAnnotations,
+    SetFinalizers,
+    SetPower,
+)
+from twisted_exec.poollet.around import (
+    Around,
+    Key,
+    Lacking,
+    Object,
+    PatchObject,
+    Unread,
+)
+from twisted_exec.poollet.attachments import Attachment, attachments
+from twisted_exec.poollet.claims import provided, release
+from twisted_exec.poollet.conditions import READY, STATES, UNREACHABLE, Told
+from twisted_exec.poollet.parts import Parts, gather, referent
+from twisted_exec.poollet.secret_data import ignition, ignition_key, with_secrets
+from twisted_exec.poollet.telling import parts_status, parts_told, status_patch
+from twisted_exec.poollet.terms import Terms, wants_power
+from twisted_exec.poollet.wanted import POWERS, annotations_of, observed_generation, runtime_machine
 
-Object = dict[str, Any]
-
-STATES: Mapping[int, str] = {
-    pb.MACHINE_PENDING: "Pending",
-    pb.MACHINE_RUNNING: "Running",
-    pb.MACHINE_SUSPENDED: "Shutdown",
-    pb.MACHINE_STOPPED: "Shutdown",
-    pb.MACHINE_TERMINATED: "Terminated",
-    pb.MACHINE_TERMINATING: "Terminating",
-}
-"""The state of a Machine for each state of a runtime's machine."""
-
-POWERS: Mapping[str, int] = {"On": pb.POWER_ON, "Off": pb.POWER_OFF}
-
-READY = "Ready"
-
-_MAX_MESSAGE = 1024
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What is the same for every Machine of a poollet."""
-
-    dialect: Dialect
-    pool: str
-    runtime_name: str
-    """The TYPE of a ``machineID`` ``TYPE://ID``."""
-
-    @property
-    def pool_label(self) -> str:
-        """
-        The runtime's label that holds the pool.
-
-        Ours, not ironcore's: it tells our orphans from another pool's machines
-        when two poollets share a runtime.
-        """
-        return f"{self.dialect.runtime_prefix}{self.dialect.noun}-pool"
-
-
-@dataclass(frozen=True)
-class SetFinalizers:
-    """Replace the Machine's finalizers, if it is still of ``resource_version``."""
-
-    finalizers: tuple[str, ...]
-    resource_version: str
-
-
-@dataclass(frozen=True)
-class PatchStatus:
-    """Merge into the Machine's status."""
-
-    status: Mapping[str, Any] = field(hash=False)
-
-
-@dataclass(frozen=True)
-class Create:
-    """Make the runtime's machine."""
-
-    machine: pb.Machine = field(hash=False)
-
-
-@dataclass(frozen=True)
-class Delete:
-    """End one of the runtime's machines."""
-
-    machine_id: str
-
-
-@dataclass(frozen=True)
-class SetPower:
-    """Power one of the runtime's machines on or off."""
-
-    machine_id: str
-    power: int
-
-
-@dataclass(frozen=True)
-class SetAnnotations:
-    """Replace the annotations of one of the runtime's machines."""
-
-    machine_id: str
-    annotations: Mapping[str, str] = field(hash=False)
-
-
-Action = SetFinalizers | PatchStatus | Create | Delete | SetPower | SetAnnotations
-
-
-@dataclass(frozen=True)
-class Plan:
-    """
-    :param actions: to be done in order; then plan again.
-    :param problem: what keeps the Machine from being as wanted, for the log; or empty.
-    :param reason: of the problem, in one word, when nobody but the plan has noticed it.
-    :param unsettled: the runtime is about to change something: look again soon.
-    """
-
-    actions: tuple[Action, ...] = ()
-    problem: str = ""
-    unsettled: bool = False
-    reason: str = ""
+CLASS_NOT_READY = "MachineClassNotReady"
+_MAX_LISTED = 10
 
 
 def plan(
@@ -130,6 +55,7 @@ def plan(
     *,
     now: str,
     trouble: str = "",
+    around: Around | None = None,
 ) -> Plan:
     """
     What to do next.
@@ -138,38 +64,33 @@ def plan(
     :param observed: the runtime's machines with its UID, none usually means not yet made.
     :param now: the time as Kubernetes writes it, for conditions.
     :param trouble: why the last action failed, for the Machine's condition; or empty.
+    :param around: what the Machine refers to.
     """
+    around = around or Around()
     metadata = machine["metadata"]
     finalizers = tuple(metadata.get("finalizers") or ())
     ours = terms.dialect.finalizer
     if metadata.get("deletionTimestamp"):
-        return _ending(machine, observed, finalizers, ours, now)
+        return _ending(machine, observed, finalizers, terms, now, around)
     if ours not in finalizers:
         return Plan((_finalizers(machine, (*finalizers, ours)),))
     if len(observed) > 1:
-        return _several(machine, observed, now)
+        return _several(machine, observed, terms, now)
     if not observed:
-        return _creating(machine, terms, now, trouble)
-    return _keeping(machine, observed[0], terms, now, trouble)
+        return _creating(machine, terms, now, trouble, around)
+    return _keeping(machine, observed[0], terms, now, trouble, around)
 
 
-def not_known(machine: Object, problem: str, *, now: str) -> Plan:
+def not_known(machine: Object, problem: str, dialect: Dialect, *, now: str) -> Plan:
     """
-    What to do when the runtime cannot be asked about a Machine.
+    What to do when the runtime cannot be asked about a Machine: nothing that it told holds now.
 
     :param problem: why not.
     """
-    return Plan(tuple(_status(machine, now, ready=("Unknown", "RuntimeUnreachable", problem))))
-
-
-def machine_uid(machine: pb.Machine, dialect: Dialect) -> str:
-    """The UID of the Machine that a runtime's machine stands for, or empty."""
-    return str(machine.metadata.labels.get(dialect.uid_label, ""))
-
-
-def wants_power(machine: Object) -> bool:
-    """The Machine is to be powered on."""
-    return bool(machine.get("spec", {}).get("power", "On") != "Off")
+    told: dict[str, Told] = {READY: ("Unknown", UNREACHABLE, problem)}
+    for one in (machine.get("status") or {}).get("conditions") or ():
+        told[one.get("type", READY)] = ("Unknown", UNREACHABLE, problem)
+    return Plan(tuple(status_patch(machine, dialect, now, told)))
 
 
 def _finalizers(machine: Object, finalizers: tuple[str, ...]) -> SetFinalizers:
@@ -180,187 +101,218 @@ def _ending(
     machine: Object,
     observed: Sequence[pb.Machine],
     finalizers: tuple[str, ...],
-    ours: str,
+    terms: Terms,
     now: str,
+    around: Around,
 ) -> Plan:
     if observed:
-        told = _status(machine, now, state="Terminating", ready=("False", "Terminating", ""))
+        ready = {READY: ("False", "Terminating", "")}
+        told = status_patch(machine, terms.dialect, now, ready, state="Terminating")
         return Plan((*told, *(Delete(one.metadata.id) for one in observed)), unsettled=True)
-    if ours in finalizers:
-        kept = tuple(name for name in finalizers if name != ours)
-        return Plan((_finalizers(machine, kept),))
+    if terms.dialect.finalizer in finalizers:
+        try:
+            given_up = _releases(machine, terms, around, ending=True)
+        except Unread as unread:
+            return Plan((), unread.problem, waits=True)
+        kept = tuple(name for name in finalizers if name != terms.dialect.finalizer)
+        return Plan((*given_up, _finalizers(machine, kept)))
     return Plan()
 
 
-def _several(machine: Object, observed: Sequence[pb.Machine], now: str) -> Plan:
-    ids = ", ".join(sorted(one.metadata.id for one in observed))
+def _several(machine: Object, observed: Sequence[pb.Machine], terms: Terms, now: str) -> Plan:
+    ids = ", ".join(sorted(one.metadata.id for one in observed)[:_MAX_LISTED])
     problem = f"the runtime has {len(observed)} machines for it: {ids}; delete all but one there"
     reason = "SeveralRuntimeMachines"
-    told = _status(machine, now, ready=("False", reason, problem))
-    return Plan(tuple(told), problem, reason=reason)
+    told = status_patch(machine, terms.dialect, now, {READY: ("False", reason, problem)})
+    return Plan(tuple(told), problem, reason=reason, waits=True)
 
 
-def _creating(machine: Object, terms: Terms, now: str, trouble: str) -> Plan:
-    unsupported = _unsupported(machine["spec"])
-    if unsupported:
-        reason = "Unsupported"
-        told = _status(machine, now, state="Pending", ready=("False", reason, unsupported))
-        return Plan(tuple(told), unsupported, reason=reason)
-    reason = "CreateFailed" if trouble else "Creating"
-    told = _status(machine, now, state="Pending", ready=("False", reason, trouble))
-    return Plan((*told, Create(runtime_machine(machine, terms))), trouble, unsettled=True)
+def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Around) -> Plan:
+    parts = gather(machine, terms.domain, around)
+    if parts.soon:
+        return Plan(waits=True)
+    try:
+        class_name, problem = around.class_of(terms.dialect.class_name(machine))
+    except Unread:
+        return Plan(waits=True)
+    if problem:
+        parts.lack(Lacking(CLASS_NOT_READY, problem))
+    if parts.claims:
+        return Plan(tuple(parts.claims), unsettled=True)
+    reads = _unread(machine, parts, parts.volumes, around)
+    if reads:
+        return Plan(reads=reads)
+    made = runtime_machine(machine, terms, parts, class_name)
+    _give_secrets(machine, made, parts, terms, around)
+    if parts.lacks:
+        return _lacking(machine, parts, terms, now)
+    told = []
+    if trouble or _says_otherwise(machine):
+        ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
+        told = status_patch(machine, terms.dialect, now, {READY: ready}, state="Pending")
+    return Plan((*told, Create(made)), trouble, unsettled=True)
 
 
-def _keeping(machine: Object, observed: pb.Machine, terms: Terms, now: str, trouble: str) -> Plan:
-    actions: list[Action] = []
+def _says_otherwise(machine: Object) -> bool:
+    """The status tells of a machine that the runtime has not, or of troubles that are over."""
+    status = machine.get("status") or {}
+    return bool(status.get("conditions")) or status.get("state", "Pending") != "Pending"
+
+
+def _unread(
+    machine: Object, parts: Parts, volumes: Sequence[pb.Volume], around: Around, *, new: bool = True
+) -> tuple[Key, ...]:
+    """
+    The Secrets that are needed and were not read.
+
+    :param volumes: those that the runtime is to be given.
+    :param new: the machine is to be made, with its ignition.
+    """
+    needed = [ignition_key(machine)] if new else []
+    for volume in volumes:
+        needed += parts.secrets.get(volume.name, ())
+    return tuple({key: None for key in needed if key is not None and key not in around.secrets})
+
+
+def _give_secrets(
+    machine: Object, made: pb.Machine, parts: Parts, terms: Terms, around: Around
+) -> None:
+    """Complete ``made`` with what is secret; what is lacking of that is noted in ``parts``."""
+    try:
+        made.spec.ignition_data = ignition(machine, terms.domain, around)
+    except Lacking as lacking:
+        parts.lack(lacking)
+    for volume in made.spec.volumes:
+        try:
+            volume.CopyFrom(
+                with_secrets(volume, *parts.secrets.get(volume.name, (None, None)), around)
+            )
+        except Lacking as lacking:
+            parts.lack(Lacking(lacking.reason, f'volume "{volume.name}": {lacking.message}'))
+
+
+def _lacking(machine: Object, parts: Parts, terms: Terms, now: str) -> Plan:
+    """The runtime cannot be asked for a machine yet."""
+    reason, problem = next(iter(parts.lacks.items()))[0], "; ".join(parts.lacks.values())
+    told = {READY: ("False", reason, problem), **parts_told(machine, None, parts, terms)}
+    return Plan(
+        tuple(status_patch(machine, terms.dialect, now, told, state="Pending")),
+        problem,
+        reason=reason,
+        waits=True,
+    )
+
+
+def _keeping(
+    machine: Object, observed: pb.Machine, terms: Terms, now: str, trouble: str, around: Around
+) -> Plan:
+    parts = gather(machine, terms.domain, around)
+    if parts.soon:
+        return Plan(waits=True)
+    wanted = attachments(machine, parts, observed, terms.dialect)
+    giving = [one.volume for one in wanted if one.volume is not None]
+    reads = _unread(machine, parts, giving, around, new=False)
+    if reads:
+        return Plan(reads=reads)
+    actions: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, around)]
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
         actions.append(SetPower(machine_id, power))
-    annotations = _annotations(machine, observed, terms.dialect)
+    annotations = annotations_of(machine, observed, parts, terms)
     if annotations != dict(observed.metadata.annotations):
         actions.append(SetAnnotations(machine_id, annotations))
+    try:
+        actions += provided(machine, parts.mapping, observed, terms.domain, around)
+        actions += _releases(machine, terms, around, observed)
+    except Unread:
+        pass  # what cannot be read was told by the parts, and is tried again with them
     state = STATES.get(observed.status.state)
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
-    running = state == "Running"
-    ready = ("True", state or "", problem)
-    if not running:
-        reason, why = _explained(observed)
-        ready = ("False", reason or state or "Unknown", problem or why)
-    told = _status(
-        machine,
-        now,
-        state=state,
-        ready=ready,
-        machineID=f"{terms.runtime_name}://{machine_id}",
-        observedGeneration=_observed_generation(machine, observed, terms.dialect),
-    )
-    unsettled = state == "Pending" or (running and not wants_power(machine))
-    return Plan((*actions, *told), problem, unsettled=unsettled)
-
-
-def _explained(observed: pb.Machine) -> tuple[str, str]:
-    """Reason and message of why a machine is not ready, as far as its runtime tells."""
-    for condition in observed.status.machine_conditions:
-        if condition.type == READY and condition.status != "True":
-            return condition.reason, condition.message[:_MAX_MESSAGE]
-    return "", ""
-
-
-def runtime_machine(machine: Object, terms: Terms) -> pb.Machine:
-    """The machine to ask the runtime for."""
-    dialect, metadata, spec = terms.dialect, machine["metadata"], machine["spec"]
-    made = pb.Machine(
-        metadata=meta_pb2.ObjectMetadata(
-            labels={
-                dialect.uid_label: metadata["uid"],
-                dialect.namespace_label: metadata.get("namespace", ""),
-                dialect.name_label: metadata["name"],
-                terms.pool_label: terms.pool,
-            },
-            annotations={
-                dialect.generation_annotation: str(metadata.get("generation", 0)),
-                dialect.runtime_generation_annotation: "0",
-            },
-        )
-    )
-    made.spec.power = POWERS["On" if wants_power(machine) else "Off"]  # type: ignore[assignment]
-    # "class" is a Python keyword: only setattr can name the field.
-    setattr(made.spec, "class", spec[dialect.class_reference]["name"])
-    made.spec.volumes.extend(_volume(one) for one in spec.get("volumes") or ())
-    hostname = (spec.get("guestConfig") or {}).get("hostname", "")
-    if hostname:
-        made.spec.guest_config.hostname = hostname
-    return made
-
-
-def _volume(volume: Object) -> pb.Volume:
-    disk = volume.get("localDisk") or volume.get("emptyDisk") or {}
-    made = pb.Volume(name=volume["name"], device=volume.get("device", ""))
-    made.local_disk.size_bytes = quantity.value(disk.get("sizeLimit", 0))
-    if disk.get("image"):
-        made.local_disk.image.image = disk["image"]
-    return made
-
-
-def _unsupported(spec: Object) -> str:
-    """Why the Machine cannot be made here: what it refers to is served nowhere; or empty."""
-    if spec.get("ignitionRef"):
-        return "spec.ignitionRef is not supported by this poollet"
-    for volume in spec.get("volumes") or ():
-        if not ("localDisk" in volume or "emptyDisk" in volume):
-            return f'volume "{volume["name"]}": only localDisk and emptyDisk are supported'
-        try:
-            _volume(volume)
-        except ValueError as problem:  # of a quantity, of protobuf's range or text
-            return f'volume "{volume["name"]}": {problem}'
-    if spec.get("networkInterfaces"):
-        return "spec.networkInterfaces is not supported by this poollet"
-    return ""
-
-
-def _annotations(machine: Object, observed: pb.Machine, dialect: Dialect) -> dict[str, str]:
-    """
-    The annotations that the runtime's machine should have.
-
-    The runtime's own generation is noted only together with a new one of the
-    Machine: noting it may itself be a change that the runtime counts.
-    """
-    wanted = dict(observed.metadata.annotations)
-    generation = str(machine["metadata"].get("generation", 0))
-    if wanted.get(dialect.generation_annotation) != generation:
-        wanted[dialect.generation_annotation] = generation
-        wanted[dialect.runtime_generation_annotation] = str(observed.metadata.generation)
-    return wanted
-
-
-def _observed_generation(machine: Object, observed: pb.Machine, dialect: Dialect) -> int | None:
-    """Which generation of the Machine the runtime has seen; ``None`` when it does not say."""
-    annotations = observed.metadata.annotations
-    try:
-        noted = int(annotations.get(dialect.generation_annotation, ""))
-        needed = int(annotations.get(dialect.runtime_generation_annotation, ""))
-    except ValueError:
-        return None
-    return noted if observed.status.observed_generation >= needed else None
-
-
-def _status(
-    machine: Object, now: str, *, ready: tuple[str, str, str], **wanted: Any
-) -> list[PatchStatus]:
-    """
-    A patch that makes the status say this, or nothing when it does already.
-
-    :param ready: status, reason and message of the Ready condition.
-    :param wanted: other fields; ``None`` leaves one as it is.
-    """
-    status = machine.get("status") or {}
-    patch = {
-        key: value
-        for key, value in wanted.items()
-        if value is not None and status.get(key) != value
+    told = {
+        READY: conditions.ready(observed, problem),
+        **parts_told(machine, observed, parts, terms, trouble),
+        **conditions.copied(observed),
     }
-    known = status.get("conditions") or []
-    conditions = with_condition(known, ready, now, machine["metadata"].get("generation"))
-    if conditions != known:
-        patch["conditions"] = conditions
-    return [PatchStatus(patch)] if patch else []
+    status = status_patch(
+        machine,
+        terms.dialect,
+        now,
+        told,
+        only=True,
+        state=state,
+        observedGeneration=observed_generation(machine, observed, terms.dialect),
+        **{terms.dialect.id_field: f"{terms.runtime_name}://{machine_id}"},
+        **parts_status(machine, observed, parts, terms, now),
+    )
+    running = state == "Running"
+    unsettled = state == "Pending" or (running and not wants_power(machine))
+    lacking = "; ".join(parts.lacks.values())
+    reason = next(iter(parts.lacks), "")
+    return Plan(
+        (*actions, *status),
+        problem or lacking,
+        unsettled=unsettled,
+        reason="" if problem else reason,
+        waits=bool(lacking) and not parts.claims,
+    )
 
 
-def with_condition(
-    conditions: Sequence[Object],
-    ready: tuple[str, str, str],
-    now: str,
-    generation: int | None = None,
-) -> list[Object]:
-    """``conditions`` with the Ready condition set; its times move only when it changes."""
-    status, reason, message = ready
-    before = next((one for one in conditions if one.get("type") == READY), {})
-    new: Object = {"type": READY, "status": status, "reason": reason, "message": message}
-    if generation is not None:
-        new["observedGeneration"] = generation
-    if {key: before.get(key, "") for key in new} == new:
-        return [dict(one) for one in conditions]
-    moved = before.get("status") != status
-    new["lastTransitionTime"] = now if moved else before.get("lastTransitionTime", now)
-    return [dict(one) for one in conditions if one.get("type") != READY] + [new]
+def _with_secrets(wanted: Sequence[Attachment], parts: Parts, around: Around) -> list[Attachment]:
+    """Those that can be done; what keeps the others from it is noted in ``parts``."""
+    possible = []
+    for one in wanted:
+        try:
+            possible.append(one.completed(parts.secrets, around))
+        except Lacking as lacking:
+            parts.lack(Lacking(lacking.reason, f'volume "{one.name}": {lacking.message}'))
+    return possible
+
+
+def _releases(
+    machine: Object,
+    terms: Terms,
+    around: Around,
+    observed: pb.Machine | None = None,
+    *,
+    ending: bool = False,
+) -> list[PatchObject]:
+    """
+    Give up the claims on what the Machine no longer uses.
+
+    What it used stands in its status, until that was given up.
+
+    :raises Unread: it will be known soon what it claims.
+    """
+    dialect, status = terms.dialect, machine.get("status") or {}
+    if not dialect.domain:
+        return []
+    given_up = []
+    for field_name, reference, resource in (
+        (dialect.disks_field, f"{dialect.disk_noun}Ref", terms.domain.volumes),
+        ("networkInterfaces", "networkInterfaceRef", terms.domain.interfaces),
+    ):
+        wanted = {} if ending else _referents(machine, field_name)
+        used = set() if observed is None else {one.name for one in _attached(observed, resource)}
+        known = {
+            one["name"]: (one.get(reference) or {}).get("name", "")
+            for one in status.get(field_name) or ()
+        }
+        if ending:
+            known |= _referents(machine, field_name)
+        unused = {
+            part: name
+            for part, name in known.items()
+            if name and name not in wanted.values() and part not in used
+        }
+        given_up += release(machine, unused, resource, around)
+    return given_up
+
+
+def _attached(observed: pb.Machine, resource: Any) -> Any:
+    volumes = resource.plural == "volumes"
+    return observed.spec.volumes if volumes else observed.spec.network_interfaces
+
+
+def _referents(machine: Object, field_name: str) -> dict[str, str]:
+    return {part["name"]: referent(machine, part) for part in machine["spec"].get(field_name) or ()}

@@ -1,10 +1,10 @@
 """
 The pool's own object: that it exists, where its poollet is, what it offers.
 
-Every ten seconds the runtime is asked what it offers and the answer is written
-into the MachinePool's status; the condition Ready is True only when the runtime
-answered.  A pool that somebody deleted is registered again: the machines are
-still here.
+Every few seconds the runtime is asked what it offers.  What is new in the answer is
+written into the MachinePool's status at once, and a heartbeat every ten seconds: the
+condition Ready, which is True only when the runtime answered, and the pool's lease.
+A pool that somebody deleted is registered again: the machines are still here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api import quantity
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
@@ -29,11 +28,16 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
-from twisted_exec.poollet.plan import READY, with_condition
+from twisted_exec.poollet.conditions import READY, with_conditions
+from twisted_exec.poollet.lease import Lease
+from twisted_exec.poollet.offers import offered as offered_for
 
 HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS = 5.0
 RUNTIME_SECONDS = 5.0
 SOON_SECONDS = 0.2
+_EARLY_SECONDS = 0.5
+"""Timers come a little late or early; a heartbeat rather early."""
 
 Address = tuple[str, str]
 """Type, as MachinePools name it, and address."""
@@ -80,6 +84,7 @@ class Pool:
     :param known: the MachinePool as last seen.
     :param on_runtime: called once with the runtime's name, when it first answered.
     :param on_current: called when the pool's status has become current.
+    :param on_offer: called when the runtime offers something else than before.
     """
 
     _log = Logger()
@@ -98,15 +103,20 @@ class Pool:
         known: Callable[[], Object | None],
         on_runtime: Callable[[str], None],
         on_current: Callable[[], None] = lambda: None,
+        on_offer: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._runtime, self._clock, self._now = client, runtime, clock, now
         self._dialect, self.name, self._provider_id = dialect, name, provider_id
         self._machines, self._classes, self._known = machines, classes, known
-        self._on_runtime, self._on_current = on_runtime, on_current
+        self._on_runtime, self._on_current, self._on_offer = on_runtime, on_current, on_offer
+        self.lease = Lease(client, dialect.lease_namespace, name, now)
+        self.offered: pb.StatusResponse | None = None
+        """What the runtime offered when it last answered."""
         self._runtime_name = ""
         self._addresses: Sequence[Address] = ()
         self._port = 0
+        self._next_beat = 0.0
         self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
         self._running: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
@@ -140,7 +150,10 @@ class Pool:
         ready = ("False", "PoolletStopped", "the poollet was stopped")
         conditions = (known.get("status") or {}).get("conditions") or []
         now = timestamp(self._now())
-        status = {"state": "Offline", "conditions": with_condition(conditions, ready, now)}
+        status = {
+            "state": "Offline",
+            "conditions": with_conditions(conditions, {READY: ready}, now),
+        }
         try:
             await self._client.patch(
                 self._dialect.pool, self.name, {"status": status}, subresource="status"
@@ -150,6 +163,7 @@ class Pool:
 
     def poke(self) -> None:
         """Something that the status tells of has changed: tell it soon."""
+        self._next_beat = 0.0
         if self._timer is not None and self._timer.active():
             left = self._timer.getTime() - self._clock.seconds()
             if left > SOON_SECONDS:
@@ -157,31 +171,46 @@ class Pool:
 
     async def _run(self) -> None:
         while True:
-            well = await self._beat()
+            well = await self._look()
             if well:
                 self._backoff.reset()
-            await self._sleep(HEARTBEAT_SECONDS if well else self._backoff.pause())
+            await self._sleep(LOOK_SECONDS if well else self._backoff.pause())
 
     async def _sleep(self, seconds: float) -> None:
         sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
         timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
         await sleeping
 
-    async def _beat(self) -> bool:
-        """Ask the runtime, tell the API server; whether both went well."""
+    async def _look(self) -> bool:
+        """Ask the runtime, tell the API server what is new; whether both went well."""
+        answered = not self.runtime_problem
         try:
             offered = await self._ask_runtime()
             self._runtime_answers("")
         except APIError as error:
             offered = None
             self._runtime_answers(error.message)
+        news = self._offers(offered) or answered != (offered is not None)
+        if not (news or self.problem or self._clock.seconds() >= self._next_beat):
+            return offered is not None
+        # Before: what changes meanwhile is told once more.
+        self._next_beat = self._clock.seconds() + HEARTBEAT_SECONDS - _EARLY_SECONDS
         try:
             await self._tell(offered)
         except APIError as error:
             self._pool_is_current(error.message)
             return False
         self._pool_is_current("")
+        await self.lease.renew()
         return offered is not None
+
+    def _offers(self, offered: pb.StatusResponse | None) -> bool:
+        """Whether the runtime offers something else than before."""
+        if offered is None or offered == self.offered:
+            return False
+        self.offered = offered
+        self._on_offer()
+        return True
 
     async def _ask_runtime(self) -> pb.StatusResponse:
         try:
@@ -249,7 +278,7 @@ class Pool:
             ready = ("True", "HeartbeatReceived", "")
             status["state"] = "Ready"
             status |= self._offer(known, offered)
-        conditions = with_condition(known.get("conditions") or [], ready, now)
+        conditions = with_conditions(known.get("conditions") or [], {READY: ready}, now)
         for condition in conditions:
             if condition["type"] == READY:
                 condition["lastUpdateTime"] = now
@@ -258,11 +287,11 @@ class Pool:
 
     def _offer(self, known: Object, offered: pb.StatusResponse) -> Object:
         """Which classes there are, and how many machines of each."""
-        quantities = {
-            one.machine_class.name: one.quantity
-            for one in offered.machine_class_status
-            if self._is_known(one.machine_class)
-        }
+        quantities = {}
+        for known_class in self._classes():
+            match = offered_for(known_class, offered)
+            if match is not None:
+                quantities[known_class["metadata"]["name"]] = match.quantity
         prefix = self._dialect.capacity_prefix
         used = Counter(
             machine["spec"][self._dialect.class_reference]["name"] for machine in self._machines()
@@ -271,31 +300,18 @@ class Pool:
         free = {
             prefix + name: str(max(0, number - used[name])) for name, number in quantities.items()
         }
+        listed = [{"name": name} for name in sorted(quantities)]
+        field_name = self._dialect.classes_field
         return {
-            "availableMachineClasses": [{"name": name} for name in sorted(quantities)],
+            **({field_name: listed} if field_name else {}),
             "capacity": _replacing(known.get("capacity") or {}, capacity),
             "allocatable": _replacing(known.get("allocatable") or {}, free),
         }
-
-    def _is_known(self, offered: pb.MachineClass) -> bool:
-        """The API has a class of this name with these very capabilities."""
-        for known in self._classes():
-            if known["metadata"]["name"] == offered.name:
-                return _capabilities(known) == dict(offered.capabilities.resources)
-        return False
 
     def _ended(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self.problem = "keeping the pool current failed; see the log"
             self._log.failure("keeping pool {name} current failed", failure, name=self.name)
-
-
-def _capabilities(machine_class: Object) -> dict[str, int] | None:
-    given = machine_class.get("capabilities") or {}
-    try:
-        return {name: quantity.value(told) for name, told in given.items()}
-    except ValueError:
-        return None
 
 
 def _replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:

@@ -37,17 +37,19 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.poollet.around import Unread
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
 from twisted_exec.poollet.exec_route import Asking, ExecLocator, Gate
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.log_route import LogLocator
 from twisted_exec.poollet.loop import Loop
-from twisted_exec.poollet.plan import Terms
+from twisted_exec.poollet.offers import choice
 from twisted_exec.poollet.pool import Address, Pool, default_addresses
 from twisted_exec.poollet.recorder import Recorder
 from twisted_exec.poollet.routes import PoolletRoutes
 from twisted_exec.poollet.runtime_events import RuntimeEvents
+from twisted_exec.poollet.terms import Terms
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
@@ -171,7 +173,7 @@ class Poollet(Service):
         self.machines = follow(
             dialect.workload, f"{dialect.pool_field}={self.pool}", self._machine_changed
         )
-        self.classes = follow(dialect.workload_class, "", lambda *_: self.registration.poke())
+        self.classes = follow(dialect.workload_class, "", self._class_changed)
         self.pools = follow(dialect.pool, f"metadata.name={self.pool}", self._pool_changed)
         self._copies = (self.machines, self.classes, self.pools)
 
@@ -197,6 +199,7 @@ class Poollet(Service):
             synced=synced,
             now=now,
             report=self.recorder.record,
+            class_of=self._class_of,
         )
         self.runtime_events = RuntimeEvents(
             self._runtime,
@@ -218,6 +221,7 @@ class Poollet(Service):
             known=lambda: self.pools.get(settings.pool),
             on_runtime=self._runtime_known,
             on_current=self._tell_ready,
+            on_offer=self.loop.look_at_all,
             now=now,
         )
 
@@ -388,6 +392,17 @@ class Poollet(Service):
         self.loop.changed(before, after)
         if before is None or after is None:
             self.registration.poke()
+
+    def _class_of(self, name: str) -> tuple[str, str]:
+        """See :attr:`.Around.class_of`."""
+        offered = self.registration.offered
+        if offered is None or not self.classes.synced:
+            raise Unread("machine classes are being read", soon=True)
+        return choice(name, self.classes, offered)
+
+    def _class_changed(self, before: Object | None, after: Object | None) -> None:
+        self.registration.poke()
+        self.loop.look_at_all()
 
     def _pool_changed(self, before: Object | None, after: Object | None) -> None:
         ending = pool_ending(before, after)

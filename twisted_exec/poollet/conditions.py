@@ -1,0 +1,176 @@
+"""
+What a Machine's status says: its state, its parts, its conditions.
+
+Pure.  A condition is True only on the word of the runtime that was just asked: a
+disk that the runtime does not tell of is not ready, however long ago it was asked
+for.  What else the runtime holds of a machine is copied, a bounded much of it.
+
+Source of names: ironcore ``poollet/machinepoollet/controllers/machine_controller.go``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+Object = dict[str, Any]
+Told = tuple[str, str, str]
+"""Status, reason and message of a condition."""
+
+READY = "Ready"
+VOLUMES_READY = "VolumesReady"
+INTERFACES_READY = "NetworkInterfacesReady"
+UNREACHABLE = "RuntimeUnreachable"
+
+MAX_COPIED = 16
+"""Conditions of the runtime's own that are copied from one machine."""
+_MAX_MESSAGE = 1024
+_MAX_REASON = 128
+
+STATES: Mapping[int, str] = {
+    pb.MACHINE_PENDING: "Pending",
+    pb.MACHINE_RUNNING: "Running",
+    pb.MACHINE_SUSPENDED: "Shutdown",
+    pb.MACHINE_STOPPED: "Shutdown",
+    pb.MACHINE_TERMINATED: "Terminated",
+    pb.MACHINE_TERMINATING: "Terminating",
+}
+"""The state of a Machine for each state of a runtime's machine."""
+
+_ATTACHED = {0: "Pending", 1: "Attached"}
+_TYPE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?", re.ASCII)
+_STATUSES = ("True", "False")
+
+
+def ready(observed: pb.Machine, trouble: str = "") -> Told:
+    """
+    The condition Ready of a machine that the runtime has.
+
+    It runs, and the runtime itself does not deny that it is ready.
+
+    :param trouble: what went wrong with it last, or empty.
+    """
+    state = STATES.get(observed.status.state)
+    denied = next(
+        (
+            one
+            for one in observed.status.machine_conditions
+            if one.type == READY and one.status != "True"
+        ),
+        None,
+    )
+    if denied is None:
+        return ("True" if state == "Running" else "False", state or "Unknown", trouble)
+    return "False", denied.reason[:_MAX_REASON] or state or "Unknown", trouble or denied.message
+
+
+def parts_ready(
+    names: Iterable[str], told: Iterable[Any], noun: str, lacking: str, trouble: str = ""
+) -> Told:
+    """
+    The condition of a Machine's volumes, or of its network interfaces.
+
+    :param names: of those that it is to have.
+    :param told: their statuses as the runtime tells them.
+    :param noun: ``Volume`` or ``NetworkInterface``.
+    :param lacking: what keeps the runtime from being given one, or empty.
+    :param trouble: what the runtime refused last, or empty.
+    """
+    attached = {one.name for one in told if one.state == 1}
+    waiting = [name for name in names if name not in attached]
+    if lacking:
+        return "False", f"{noun}NotReady", lacking
+    if waiting:
+        listed = ", ".join(waiting)
+        why = f"the machine runtime has not attached {listed} yet"
+        return "False", f"{noun}NotReady", f"{why}: {trouble}" if trouble else why
+    return "True", f"{noun}sReady", ""
+
+
+def parts_status(
+    parts: Sequence[Object],
+    told: Iterable[Any],
+    known: Sequence[Object],
+    referents: Mapping[str, str],
+    field: str,
+    now: str,
+) -> list[Object]:
+    """
+    ``status.volumes`` or ``status.networkInterfaces``, in the order of the spec.
+
+    :param told: as of :func:`parts_ready`.
+    :param known: the status so far: times move only when the state does.
+    :param referents: by name, the object that a part refers to, if it does.
+    :param field: that names such an object: ``volumeRef`` or ``networkInterfaceRef``.
+    """
+    by_name = {one.name: one for one in reversed(list(told))}
+    before = {one.get("name"): one for one in known}
+    made = []
+    for part in parts:
+        name = part["name"]
+        one = by_name.get(name)
+        status: Object = {
+            "name": name,
+            "state": _ATTACHED.get(one.state, "Pending") if one is not None else "Pending",
+        }
+        if one is not None and one.handle:
+            status["handle"] = one.handle[:_MAX_MESSAGE]
+        if referents.get(name):
+            status[field] = {"name": referents[name]}
+        old = before.get(name, {})
+        moved = old.get("state") != status["state"]
+        status["lastStateTransitionTime"] = (
+            now if moved else old.get("lastStateTransitionTime", now)
+        )
+        made.append(status)
+    return made
+
+
+def copied(observed: pb.Machine) -> dict[str, Told]:
+    """What the runtime holds of a machine besides what we say ourselves, by type."""
+    found: dict[str, Told] = {}
+    for one in observed.status.machine_conditions:
+        if one.type in (READY, VOLUMES_READY, INTERFACES_READY) or not _TYPE.fullmatch(one.type):
+            continue
+        if len(found) < MAX_COPIED:
+            status = one.status if one.status in _STATUSES else "Unknown"
+            found.setdefault(one.type, (status, one.reason[:_MAX_REASON], one.message))
+    return found
+
+
+def with_conditions(
+    known: Sequence[Object], told: Mapping[str, Told], now: str, generation: int | None = None
+) -> list[Object]:
+    """
+    ``known`` with these conditions set; a condition's time moves only when its status does.
+
+    :param told: by type.  Conditions of other types stay.
+    :param generation: what they are about, when objects of the kind count theirs.
+    """
+    before = {one.get("type"): one for one in known}
+    made = [dict(one) for one in known if one.get("type") not in told]
+    made += [
+        _condition(type, one, before.get(type, {}), now, generation) for type, one in told.items()
+    ]
+    order = {one.get("type"): place for place, one in enumerate(known)}
+    return sorted(made, key=lambda one: order.get(one.get("type"), len(order)))
+
+
+def _condition(type: str, told: Told, before: Object, now: str, generation: int | None) -> Object:
+    status, reason, message = told
+    new: Object = {
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message[:_MAX_MESSAGE],
+    }
+    if generation is not None:
+        new["observedGeneration"] = generation
+    if {key: before.get(key, "") for key in new} == new:
+        return dict(before)
+    moved = before.get("status") != status
+    new["lastTransitionTime"] = now if moved else before.get("lastTransitionTime", now)
+    return new

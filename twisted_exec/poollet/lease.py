@@ -1,0 +1,89 @@
+"""
+The pool's lease: a heartbeat that costs the API server less than a pool's status.
+
+Source: ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
+The namespace is an administrator's to make, as there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds import LEASES
+from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.kube.interfaces import IKubeClient, Object
+
+LEASE_SECONDS = 40
+
+
+class Lease:
+    """
+    Holds one lease, as long as somebody renews it.
+
+    :param namespace: where; empty when the dialect's poollets keep none.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, client: IKubeClient, namespace: str, name: str, now: Callable[[], float]
+    ) -> None:
+        self._client, self._namespace, self._name, self._now = client, namespace, name, now
+        self._holder = f"{name}_{uuid.uuid4()}"
+        self._acquired = ""
+        self.problem = ""
+        """Why the lease is not ours, or empty."""
+
+    async def renew(self) -> None:
+        """Hold it for another while.  Whatever keeps us from it is told, once."""
+        if not self._namespace:
+            return
+        try:
+            await self._renew()
+            problem = ""
+        except APIError as error:
+            problem = error.message
+            if error.code == NotFound.code:
+                problem += f"; an administrator is to create the namespace {self._namespace}"
+        if problem and problem != self.problem:
+            place = f"{self._namespace}/{self._name}"
+            self._log.warn("lease {place} cannot be kept: {why}", place=place, why=problem)
+        self.problem = problem
+
+    async def _renew(self) -> None:
+        now = _moment(self._now())
+        renewed = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now,
+        }
+        if not self._acquired:
+            renewed["acquireTime"] = now
+        try:
+            await self._client.patch(
+                LEASES.resource, self._name, {"spec": renewed}, self._namespace
+            )
+        except APIError as error:
+            if error.code != NotFound.code:
+                raise
+            await self._make({**renewed, "acquireTime": now})
+        self._acquired = self._acquired or now
+
+    async def _make(self, spec: Object) -> None:
+        lease = {
+            "apiVersion": LEASES.resource.api_version,
+            "kind": LEASES.resource.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        await self._client.create(LEASES.resource, lease, self._namespace)
+
+
+def _moment(seconds: float) -> str:
+    """RFC 3339 with microseconds, as leases have them."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

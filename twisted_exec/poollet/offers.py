@@ -1,0 +1,58 @@
+"""
+Which class of the runtime stands for a MachineClass.
+
+The one of the same name and capabilities; else the only one with these
+capabilities, whatever it is called.  As ironcore's machine class mapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted_exec.api import quantity
+from twisted_exec.iri.protos import machine_pb2 as pb
+
+Object = Mapping[str, Any]
+
+
+def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClassStatus | None:
+    """What the runtime offers for ``machine_class``; ``None`` when it has nothing like it."""
+    wanted = capabilities(machine_class)
+    alike: list[pb.MachineClassStatus] = [
+        one
+        for one in status.machine_class_status
+        if dict(one.machine_class.capabilities.resources) == wanted
+    ]
+    name = machine_class["metadata"]["name"]
+    named = [one for one in alike if one.machine_class.name == name]
+    if named:
+        return named[0]
+    return alike[0] if len(alike) == 1 else None
+
+
+def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> tuple[str, str]:
+    """
+    The runtime's class to ask for.
+
+    :param name: of the MachineClass.
+    :param classes: all MachineClasses, as last seen.
+    :param status: what the runtime offers.
+    :return: the class's name, and why there is none, of which one is empty.
+    """
+    found = next((one for one in classes if one["metadata"]["name"] == name), None)
+    if found is None:
+        return "", f'machine class "{name}" does not exist'
+    match = offered(found, status)
+    if match is None:
+        return "", f'the machine runtime offers no class with the capabilities of "{name}"'
+    return match.machine_class.name, ""
+
+
+def capabilities(machine_class: Object) -> dict[str, int] | None:
+    """A MachineClass's capabilities as a runtime counts them; ``None`` when one is no quantity."""
+    given = machine_class.get("capabilities") or {}
+    try:
+        return {name: quantity.value(told) for name, told in given.items()}
+    except ValueError:
+        return None

@@ -1,0 +1,116 @@
+"""
+The patch that makes a Machine's status say what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.poollet import conditions
+from twisted_exec.poollet.actions import PatchStatus
+from twisted_exec.poollet.around import INTERFACE_NOT_READY, VOLUME_NOT_READY, Object
+from twisted_exec.poollet.conditions import (
+    INTERFACES_READY,
+    READY,
+    UNREACHABLE,
+    VOLUMES_READY,
+    Told,
+)
+from twisted_exec.poollet.parts import Parts
+from twisted_exec.poollet.terms import Terms
+
+
+def status_patch(
+    machine: Object,
+    dialect: Dialect,
+    now: str,
+    told: Mapping[str, Told],
+    *,
+    only: bool = False,
+    **wanted: Any,
+) -> list[PatchStatus]:
+    """
+    A patch that makes the status say this, or nothing when it does already.
+
+    :param told: conditions, by type.
+    :param only: conditions of other types are no longer true.
+    :param wanted: other fields; ``None`` leaves one as it is.
+    """
+    status = machine.get("status") or {}
+    if wanted.get("state") not in dialect.states:
+        wanted["state"] = None  # the dialect has no word for it
+    patch = {
+        key: value
+        for key, value in wanted.items()
+        if value is not None and status.get(key) != value
+    }
+    if dialect.conditions:
+        known = status.get("conditions") or []
+        kept = [one for one in known if one.get("type") in told] if only else known
+        generation = machine["metadata"].get("generation")
+        new = conditions.with_conditions(kept, told, now, generation)
+        if new != known:
+            patch["conditions"] = new
+    return [PatchStatus(patch)] if patch else []
+
+
+def parts_told(
+    machine: Object, observed: pb.Machine | None, parts: Parts, terms: Terms, trouble: str = ""
+) -> dict[str, Told]:
+    """The conditions of the Machine's parts; a Machine without any has none."""
+    told: dict[str, Told] = {}
+    status = observed.status if observed is not None else pb.MachineStatus()
+    for condition, field_name, reports, noun, reason in (
+        (VOLUMES_READY, terms.dialect.disks_field, status.volumes, "Volume", VOLUME_NOT_READY),
+        (
+            INTERFACES_READY,
+            "networkInterfaces",
+            status.network_interfaces,
+            "NetworkInterface",
+            INTERFACE_NOT_READY,
+        ),
+    ):
+        names = [part["name"] for part in machine["spec"].get(field_name) or ()]
+        if names:
+            lacking = parts.lacks.get(reason, "")
+            told[condition] = conditions.parts_ready(names, reports, noun, lacking, trouble)
+    return told
+
+
+def parts_status(
+    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str
+) -> Object:
+    """``status.volumes`` and ``status.networkInterfaces``, of those that there are or were."""
+    dialect, spec, known = terms.dialect, machine["spec"], machine.get("status") or {}
+    found: Object = {}
+    for name, reports, referents, reference in (
+        (
+            dialect.disks_field,
+            observed.status.volumes,
+            parts.volume_referents,
+            f"{dialect.disk_noun}Ref",
+        ),
+        (
+            "networkInterfaces",
+            observed.status.network_interfaces,
+            parts.interface_referents,
+            "networkInterfaceRef",
+        ),
+    ):
+        if spec.get(name) or known.get(name):
+            found[name] = conditions.parts_status(
+                spec.get(name) or (), reports, known.get(name) or (), referents, reference, now
+            )
+    return found
+
+
+def is_not_known(machine: Object) -> bool:
+    """The Machine says already that its runtime cannot be asked."""
+    known = (machine.get("status") or {}).get("conditions") or ()
+    return any(
+        (one.get("type"), one.get("status"), one.get("reason")) == (READY, "Unknown", UNREACHABLE)
+        for one in known
+    )
