@@ -31,10 +31,12 @@ class MachineRuntimeContract:
     """
     Mix in before a :class:`~twisted.trial.unittest.TestCase` with a real reactor.
 
-    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that it offers.
+    ``make_runtime()`` is a coroutine that gives a running runtime; ``class_name`` is a class that it offers;
+    ``stopped`` is how it tells of a machine that is off.
     """
 
     class_name = ""
+    stopped: int = pb.MACHINE_STOPPED
 
     async def create(self: Any, name: str = "x", **options: Any) -> tuple[Any, pb.Machine]:
         runtime = await self.make_runtime()
@@ -144,7 +146,7 @@ class MachineRuntimeContract:
     async def test_created_off(self: Any) -> None:
         """A machine that is wanted off is not started first."""
         runtime, made = await self.create(power=pb.POWER_OFF)
-        self.assertEqual(made.status.state, pb.MACHINE_STOPPED)
+        self.assertEqual(made.status.state, self.stopped)
         error = await self.refusal(runtime.exec(pb.ExecRequest(machine_id=made.metadata.id)))
         self.assertEqual(error.code, 409)
 
@@ -153,8 +155,8 @@ class MachineRuntimeContract:
         runtime, made = await self.create()
         id, generation = made.metadata.id, made.metadata.generation
         for power, state in (
-            (pb.POWER_OFF, pb.MACHINE_STOPPED),
-            (pb.POWER_OFF, pb.MACHINE_STOPPED),
+            (pb.POWER_OFF, self.stopped),
+            (pb.POWER_OFF, self.stopped),
             (pb.POWER_ON, pb.MACHINE_RUNNING),
         ):
             request = pb.UpdateMachinePowerRequest(machine_id=id, power=power)

@@ -26,6 +26,7 @@ WHOLE: Any = _WHOLE
 HOWTO = pages.DOCS / "howto"
 MANIFESTS = (
     "tutorial/mine",
+    "howto/broker",
     "howto/machines",
     "howto/metrics-reader",
     "howto/support",

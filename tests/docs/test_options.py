@@ -14,6 +14,7 @@ from twisted_exec.apiserver import tap as apiserver
 from twisted_exec.cli import console, main
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.runtimes import tap as runtimes
+from twisted_exec.runtimes.machinebroker import tap as machinebroker
 from twisted_exec.standalone import tap as standalone
 
 from . import pages
@@ -23,6 +24,7 @@ TAPS = {
     "exec-apiserver": apiserver.Options,
     "exec-poollet": poollet.Options,
     "exec-runtime": runtimes.Options,
+    "exec-broker": machinebroker.Options,
 }
 
 Told = dict[str, str | None]

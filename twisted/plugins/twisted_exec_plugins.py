@@ -38,6 +38,13 @@ runtime = ServiceMaker(
     "exec-runtime",
 )
 
+broker = ServiceMaker(
+    "exec-broker",
+    "twisted_exec.runtimes.machinebroker.tap",
+    "Machine runtime: machines of another cluster.",
+    "exec-broker",
+)
+
 standalone = ServiceMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",

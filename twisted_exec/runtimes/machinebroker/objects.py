@@ -124,6 +124,8 @@ def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
     uid = owner_of(wanted.metadata.labels).uid
     if uid and not names.label_value(uid):
         labels[dialect.uid_label] = uid  # people look for it; ironcore's broker selects by it
+    if not wanted.spec.ignition_data:
+        labels[place.created_label] = "true"  # there is nothing else to it
     return {
         "apiVersion": dialect.workload.api_version,
         "kind": dialect.workload.kind,
@@ -243,6 +245,11 @@ class Held:
     def is_on(self) -> bool:
         """It is wanted on."""
         return bool(self.machine.spec.power == pb.POWER_ON)
+
+
+def owner_of_held(held: Held) -> str:
+    """The UID of what a machine is for, or empty."""
+    return owner_of(held.machine.metadata.labels).uid
 
 
 def read(obj: Object, place: Place) -> Held:

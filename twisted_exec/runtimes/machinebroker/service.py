@@ -40,7 +40,17 @@ from .copy import Copy
 from .events import EVENTS, events_of, selector
 from .identity import Identity
 from .locator import find
-from .objects import IGNITION_KEY, Held, Place, as_text, disk_of, new_id, power_of, to_object
+from .objects import (
+    IGNITION_KEY,
+    Held,
+    Place,
+    as_text,
+    disk_of,
+    new_id,
+    owner_of_held,
+    power_of,
+    to_object,
+)
 from .offer import Offer
 from .tokens import Tokens
 
@@ -98,6 +108,23 @@ class MachineBroker:
         self._client, self._place, self._identity = client, place, identity
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
 
+    def start(self) -> None:
+        """Follow the target until :meth:`stop`."""
+        self.copy.start()
+        self.offer.start()
+
+    async def stop(self) -> None:
+        """Fires when nothing is under way any more."""
+        await self.copy.stop()
+        await self.offer.stop()
+
+    def check(self) -> None:
+        """
+        :raises ServiceUnavailable: what is known of the target is not what it has.
+        """
+        self.copy.check()
+        self.offer.check()
+
     # What it is.
 
     def version(self, request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
@@ -139,10 +166,10 @@ class MachineBroker:
         self._check_class(str(getattr(wanted.spec, "class")))
         machine_id = new_id(wanted.metadata.labels, self._place)
         made = await self._make(to_object(wanted, machine_id, self._place), uid)
-        if wanted.spec.ignition_data:
+        if self._place.created_label not in made["metadata"]["labels"]:
             await self._keep_ignition(made, wanted.spec.ignition_data)
-        complete = {"metadata": {"labels": {self._place.created_label: "true"}}}
-        made = await self._patch(machine_id, complete)
+            complete = {"metadata": {"labels": {self._place.created_label: "true"}}}
+            made = await self._patch(machine_id, complete)
         held = await self.copy.until(made)
         return pb.CreateMachineResponse(machine=held.machine)
 
@@ -170,10 +197,12 @@ class MachineBroker:
 
     async def _keep_ignition(self, made: Object, ignition: bytes) -> None:
         """
-        A Secret that goes with its machine, because the machine owns it.
+        A Secret that goes with its machine, because the machine owns it.  Without ignition, none.
 
         It is made behind the machine, which waits for it: so there is none without an owner.
         """
+        if not ignition:
+            return
         place, metadata = self._place, made["metadata"]
         secret = {
             "apiVersion": SECRETS.api_version,
@@ -322,8 +351,8 @@ class MachineBroker:
     async def exec(
         self, request: pb.ExecRequest, *, user: str = "", machine_uid: str = "", session: str = ""
     ) -> pb.ExecResponse:
-        self._identity.acting_as(user)
         find(self.copy, request.machine_id, machine_uid)
+        self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session)
         return pb.ExecResponse(url=self._exec_url(self._tokens.make(grant)))
 
@@ -336,15 +365,10 @@ class MachineBroker:
         machine_uid: str = "",
         session: str = "",
     ) -> console_pb2.LogResponse:
-        self._identity.acting_as(user)
         find(self.copy, request.machine_id, machine_uid, needs_power=False)
+        self._identity.acting_as(user)
         grant = Grant(request.machine_id, machine_uid, user, session, LOG)
         return console_pb2.LogResponse(url=self._log_url(self._tokens.make(grant)))
-
-
-def owner_of_held(held: Held) -> str:
-    """The UID of what a machine is for, or empty."""
-    return owner_of(held.machine.metadata.labels).uid
 
 
 def _matches(held: Held, asked: pb.MachineFilter) -> bool:

@@ -1,0 +1,197 @@
+"""
+Two nested clusters as six processes: a user of the first reaches a machine of the second.
+
+What the pages show is what runs here: the broker's rights in the second cluster are those of
+``docs/howto/broker.yaml``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.docs import pages
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.wire.remotecommand import TerminalSize
+
+from . import kubectls
+from .consoles import watch
+from .deployment import Deployment, gone
+from .programs import script, terminal, twistd
+
+reactor: Any = _reactor
+BROKER, NAMESPACE = "broker-of-site-a", "site-a"
+MACHINES = kinds.MACHINES.resource
+
+
+def manifests() -> list[Object]:
+    """What the how-to page has applied in the second cluster."""
+    return list(yaml.safe_load_all((pages.DOCS / "howto" / "broker.yaml").read_text()))
+
+
+class Front(Deployment):
+    """The first cluster: its runtime is a broker before the second one."""
+
+    def __init__(self, directory: str, behind: Deployment) -> None:
+        super().__init__(directory)
+        self.behind = behind
+
+    async def start_runtime(self, *options: str) -> None:
+        """The broker, its streams over TLS."""
+        pair = self.pki.issue_runtime("host-a", ["localhost", "127.0.0.1"], replace=True)
+        self.runtime = twistd(
+            "exec-broker",
+            f"--kubeconfig={self.behind.kubeconfig(BROKER)}",
+            f"--namespace={NAMESPACE}",
+            "--machine-pool-name=pool-a",
+            "--source-cluster-name=site-a",
+            f"--iri-listen={self.iri_target}",
+            "--streaming-listen=tcp:0:interface=127.0.0.1",
+            f"--tls-cert-file={pair.certificate}",
+            f"--tls-private-key-file={pair.key}",
+            f"--audit-log={self.path('broker.audit')}",
+            self.drain,
+            *options,
+        )
+        await self.runtime.until(rb"machine broker at ")
+
+
+class BrokerTests(TestCase):
+    """Cluster A, a broker, cluster B."""
+
+    timeout = 240
+
+    async def setUp(self) -> None:
+        self.b = Deployment(self.mktemp())
+        self.a = Front(self.mktemp(), self.b)
+        self.addCleanup(self.stop)
+        await self.b.start()
+        known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
+        for one in manifests():
+            resource = known[(one["apiVersion"], one["kind"])]
+            await self.b.client.create(resource, one, one["metadata"].get("namespace", ""))
+        await self.a.start()
+        self.jane = self.a.kubeconfig("jane", ["system:masters"])
+
+    async def stop(self) -> None:
+        await self.a.stop()
+        await self.b.stop()
+
+    def audit(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
+        """What a hop recorded so far."""
+        lines = Path(cluster.path(f"{hop}.audit")).read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    async def there(self) -> Object:
+        """The one machine of cluster B."""
+        (found,) = (await self.b.client.list(MACHINES, NAMESPACE))["items"]
+        return found
+
+    async def test_who_did_what(self) -> None:
+        """Six hops tell of one session under one id; in cluster B by the user's own name."""
+        await self.a.create_machine("sh", "shell")
+        screen = await watch(self.jane, "sh")
+        screen.transport.window_changed(TerminalSize(101, 42))
+        await screen.ask(b"stty size; echo $((6*7))\n", rb"42 101\r\n42\r\n")
+        screen.type(b"exit 7\n")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.exit_code, 7)
+        ids = set()
+        for cluster, hop, user in (
+            (self.a, "api", "jane"),
+            (self.a, "poollet", "jane"),
+            (self.a, "broker", "jane"),
+            (self.b, "api", "site-a:jane"),
+            (self.b, "poollet", "site-a:jane"),
+            (self.b, "runtime", "site-a:jane"),
+        ):
+            start, end = await self.both(cluster, hop)
+            self.assertEqual((start["event"], end["event"]), ("start", "end"), hop)
+            self.assertEqual((start["user"], end["user"]), (user, user), hop)
+            self.assertGreater(end["bytes_to_user"], 0, hop)
+            ids.add(end["session"])
+        self.assertEqual(len(ids), 1)
+        self.assertEqual(self.audit(self.b, "api")[0]["caller"], BROKER)
+
+    async def both(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
+        """A hop's start and end, once it has written both."""
+        from .deployment import pause
+
+        while len(self.audit(cluster, hop)) < 2:
+            await pause()
+        return self.audit(cluster, hop)
+
+    async def test_ends(self) -> None:
+        """The reason of an end passes through all hops, from either cluster; nothing is left."""
+        await self.a.create_machine("sh", "shell")
+        screen = await watch(self.jane, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        await self.a.client.patch(MACHINES, "sh", {"spec": {"power": "Off"}}, "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "PoweredOff")
+        await self.a.machine_in_state("sh", "Shutdown")
+        self.assertEqual((await self.there())["spec"]["power"], "Off")
+        with self.assertRaises(APIError) as caught:
+            await watch(self.jane, "sh")
+        self.assertEqual(caught.exception.code, 409)
+
+        await self.a.client.patch(MACHINES, "sh", {"spec": {"power": "On"}}, "default")
+        await self.a.machine_in_state("sh", "Running")
+        screen = await watch(self.jane, "sh")
+        await self.a.client.delete(MACHINES, "sh", "default")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "MachineDeleted")
+        await gone(self.a.client, MACHINES, "sh", "default")
+        self.assertEqual((await self.b.client.list(MACHINES, NAMESPACE))["items"], [])
+
+    async def test_not_permitted(self) -> None:
+        """Whom the broker may not act as is refused in cluster B's words, with its code."""
+        await self.a.create_machine("sh", "shell")
+        for user in ("eve", "system:eve"):
+            other = self.a.kubeconfig(user, ["system:masters"])
+            with self.assertRaises(APIError) as caught:
+                await watch(other, "sh")
+            self.assertEqual(caught.exception.code, 403)
+        self.assertIn("nobody acts as such in another cluster", caught.exception.message)
+        (_, end) = self.audit(self.b, "api")
+        self.assertEqual((end["user"], end["code"]), (BROKER, 403))
+        self.assertIn("cannot impersonate", end["reason"])
+
+    async def test_virtual_machine(self) -> None:
+        """U-Boot under QEMU behind two clusters, with kubectl's own plugin on a terminal."""
+        await self.a.create_machine("vm", "vm")
+        screen = terminal([script("kubectl-console"), "vm"], KUBECONFIG=self.jane)
+        self.addCleanup(screen.stop)
+        await screen.until(rb"Hit any key")
+        screen.type(b"\r")
+        await screen.until(rb"=> ")
+        screen.type(b"echo q$arch\r")
+        await screen.until(rb"\nqx86\r?\n")
+
+    async def test_kubectl_console(self) -> None:
+        """Every kubectl's plugin call, an answer and the exit code."""
+        await self.a.create_machine("sh", "shell")
+        env = {
+            "KUBECONFIG": self.jane,
+            "PATH": f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin",
+        }
+        for name in kubectls.some():
+            kubectl = kubectls.found()[name]
+            code, out, told = await kubectls.run(
+                kubectl, "console", "sh", env=env, stdin=b"echo $((6*7)); exit 7\n"
+            )
+            self.assertEqual(code, 7, f"{name}: {told}")
+            self.assertIn("42\r\n", out, name)
+        code, out, told = await kubectls.run(kubectl, "logs", "sh", env=env)
+        self.assertIn("42", out, told)
+
+    test_virtual_machine.skip = needs.qemu()  # type: ignore[attr-defined]
+    test_kubectl_console.skip = needs.kubectl()  # type: ignore[attr-defined]

@@ -1,0 +1,403 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.host`, and its routes and locators: brokers before a
+whole API server, whose poollet is a stand-in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, reactor
+from tests.apiserver.support import AuditList
+from tests.apiserver.test_connect import binding
+from tests.contracts.machine_runtime import machine
+from tests.runtimes.support import open_log
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import console_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.identity import Identity
+from twisted_exec.runtimes.machinebroker.leases import LEASES
+from twisted_exec.runtimes.machinebroker.objects import Place
+from twisted_exec.runtimes.machinebroker.tokens import new_key
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN
+from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade
+from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+
+CLASS, NAMESPACE = "small", "default"
+BINDINGS, MACHINES = kinds.ROLEBINDINGS.resource, kinds.MACHINES.resource
+FOR_JANE = ((b"X-Twisted-Exec-User", b"jane"), (b"X-Twisted-Exec-Machine-Uid", b"uid-x"))
+
+
+class HostCase(ChainTestCase):
+    """A target with a pool and a class, and brokers before it."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.records = AuditList()
+        self.pool, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        room = {"status": {"allocatable": {f"{IRONCORE.capacity_prefix}{CLASS}": "9"}}}
+        await self.admin.patch(kinds.MACHINEPOOLS.resource, POOL, room, subresource="status")
+        small = {"metadata": {"name": CLASS}, "capabilities": {"cpu": "1", "memory": "1Gi"}}
+        resource = kinds.MACHINECLASSES.resource
+        small |= {"apiVersion": resource.api_version, "kind": resource.kind}
+        await self.admin.create(resource, small)
+        await self.admin.create(BINDINGS, binding("a:jane", "edit"), NAMESPACE)
+
+    def host(self, name: str = "one", *, user: str = "admin", **options: Any) -> BrokerHost:
+        """A broker, its consoles on a private UNIX socket."""
+        config = load(self.kubeconfig(f"user-{user}"))
+        client = KubeClient(config, reactor)
+        self.addCleanup(client.close)
+        settings = Settings(
+            place=Place(IRONCORE, NAMESPACE, "a", POOL),
+            identity=options.pop("identity", Identity("a")),
+            state_directory=os.path.join(self.directory, name),
+            iri_target=f"unix://{self.directory}/{name}.iri",
+            **options,
+        )
+        made = BrokerHost(settings, client, lambda: config, self.records, reactor)
+        self.addCleanup(lambda: made.stopService() if made.running else None)
+        return made
+
+    async def ready(self, *arguments: Any, **options: Any) -> BrokerHost:
+        """A broker that knows its target."""
+        made = self.host(*arguments, **options)
+        made.startService()
+        await made.when_ready()
+        await self.until(lambda: self.known(made))
+        return made
+
+    def known(self, host: BrokerHost) -> bool:
+        try:
+            host.broker.check()
+        except APIError:
+            return False
+        return CLASS in host.broker.offer.names()
+
+    async def replicas(self) -> list[BrokerHost]:
+        """Two brokers that share a key."""
+        path = os.path.join(self.directory, "key")
+        with open(path, "wb") as file:
+            file.write(new_key())
+        return [await self.ready(name, token_key=path) for name in ("one", "two")]
+
+    async def machine(self, host: BrokerHost) -> str:
+        """The id of a machine."""
+        request = pb.CreateMachineRequest(machine=machine("x", CLASS))
+        return str((await host.broker.create_machine(request)).machine.metadata.id)
+
+    async def token(self, host: BrokerHost, machine_id: str, user: str = "jane") -> str:
+        request = pb.ExecRequest(machine_id=machine_id)
+        facts = {"user": user, "machine_uid": "uid-x", "session": "session-1"}
+        return str((await host.broker.exec(request, **facts)).url.rsplit("/", 1)[1])
+
+    async def use(
+        self,
+        host: BrokerHost,
+        token: str,
+        method: bytes = b"GET",
+        headers: Any = (*WEBSOCKET, *FOR_JANE),
+        query: str = "",
+    ) -> UserEnd:
+        """
+        Open the console of a token.
+
+        :raises UpgradeRefused: it is not opened.
+        """
+        path = host.streams.listening.address.removeprefix("unix:").replace("\\:", ":")
+        head = UpgradeRequest(method, f"/exec/{token}{query}".encode(), b"localhost", headers)
+        endpoint = unix_client_endpoint(reactor, path)
+        upgraded = await upgrade(endpoint, head, clock=reactor, timeout_seconds=20)
+        end = UserEnd()
+        upgraded.hand_over(end)
+        self.addCleanup(lambda: end.transport.abortConnection())  # type: ignore[union-attr]
+        return end
+
+    async def answer(self, *arguments: Any, **more: Any) -> tuple[int, str]:
+        """Code and message of a refusal."""
+        try:
+            await self.use(*arguments, **more)
+        except UpgradeRefused as refused:
+            told = json.loads(refused.body)
+            self.assertEqual(told["kind"], "Status")
+            return refused.code, str(told.get("message", ""))
+        self.fail("it was opened")
+
+
+class ConsoleTests(HostCase):
+    """A console through a broker."""
+
+    async def test_bytes(self) -> None:
+        """Bytes pass; the target's poollet is asked for the user by a name with their cluster's."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        end = await self.use(host, token, query="?readOnly=1")
+        end.transport.write(b"hello")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"hello")
+        _, uri, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["a:jane"])
+        self.assertEqual(headers["audit-id"], ["session-1"])
+        self.assertTrue(uri.endswith("/exec?readOnly=true"), uri)
+        self.assertEqual(self.audit[0]["user"], "a:jane")
+        self.assertEqual(self.audit[0]["session"], "session-1")
+
+    async def test_audit(self) -> None:
+        """One start and one end, by the user's and the machine's own names; no token anywhere."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        end = await self.use(host, token)
+        end.transport.loseConnection()  # type: ignore[union-attr]
+        await self.until(lambda: len(self.records) == 2)
+        for record in self.records:
+            self.assertEqual(record["hop"], "broker")
+            self.assertEqual((record["user"], record["machine"]), ("jane", "x"))
+            self.assertEqual((record["session"], record["uid"]), ("session-1", "uid-x"))
+        self.assertNotIn(token, json.dumps(list(self.records)))
+
+    async def test_once(self) -> None:
+        """A complete upgrade uses a token up; whatever is less does not."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        h2c = ((b"Connection", b"Upgrade"), (b"Upgrade", b"h2c"))
+        evil = (*WEBSOCKET, (b"Origin", b"https://evil.example"))
+        other = (*WEBSOCKET, (b"X-Twisted-Exec-User", b"eve"))
+        for headers, code in (((), 400), (h2c, 400), (evil, 403), (other, 404)):
+            self.assertEqual((await self.answer(host, token, headers=headers))[0], code)
+        self.assertEqual((await self.answer(host, token, b"PUT"))[0], 405)
+        await self.use(host, token)
+        self.assertEqual((await self.answer(host, token))[0], 404)
+        self.assertEqual(len(self.pool.requests), 1)
+
+    async def test_errors_of_the_target(self) -> None:
+        """Each keeps its code and its words, and the token is good until the machine is there."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        for code, reason in ((404, "NotFound"), (409, "Conflict"), (503, "ServiceUnavailable")):
+            status = {"kind": "Status", "message": f"no {code}", "reason": reason, "code": code}
+            self.pool.answer = code, status
+            told = await self.answer(host, token)
+            self.assertEqual(told[0], code)
+            self.assertIn(f"no {code}", told[1])
+            self.assertIn('"x"', told[1])
+        self.pool.answer = None
+        await self.use(host, token)
+
+    async def test_not_permitted(self) -> None:
+        """What the user may not do there is refused there; the broker's own rights do not help."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host), user="eve")
+        code, told = await self.answer(host, token, headers=WEBSOCKET)
+        self.assertEqual(code, 403)
+        self.assertIn('User "a:eve" cannot create resource "machines/exec"', told)
+
+    async def test_no_impersonation(self) -> None:
+        """A target that lets the broker act as nobody refuses; with its own identity it opens."""
+        await self.admin.create(BINDINGS, binding("jane", "edit"), NAMESPACE)
+        readers = binding("jane", "view") | {"kind": "ClusterRoleBinding"}
+        await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, readers)
+        host = await self.ready(user="jane")
+        id = await self.machine(host)
+        code, told = await self.answer(host, await self.token(host, id))
+        self.assertEqual(code, 403)
+        self.assertIn("cannot impersonate", told)
+        own = await self.ready("own", user="jane", identity=Identity("a", own=True))
+        await self.use(own, await self.token(own, id))
+        self.assertEqual(self.audit[-1]["user"], "jane")
+
+    async def test_gone_meanwhile(self) -> None:
+        """A token of a machine that is gone, or off, by now leads nowhere."""
+        host = await self.ready()
+        id = await self.machine(host)
+        token = await self.token(host, id)
+        await self.admin.patch(MACHINES, id, {"spec": {"power": "Off"}}, NAMESPACE)
+        await self.until(lambda: not host.broker.copy.get(id).is_on)
+        self.assertEqual((await self.answer(host, token))[0], 409)
+        await self.admin.delete(MACHINES, id, NAMESPACE)
+        await self.until(lambda: not list(host.broker.copy))
+        self.assertEqual((await self.answer(host, token))[0], 404)
+
+    async def test_target_down(self) -> None:
+        """A target that cannot be reached is told as such, without its address."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        await self.server.stopService()
+        code, told = await self.answer(host, token)
+        self.assertIn(code, (502, 503))
+        self.assertNotIn("127.0.0.1", told)
+
+    async def test_log(self) -> None:
+        """A log passes as text, with its options; its token opens no console."""
+        host = await self.ready()
+        request = console_pb2.LogRequest(machine_id=await self.machine(host))
+        url = (await host.broker.log(request, user="jane", machine_uid="uid-x")).url
+        token = url.rsplit("/", 1)[1]
+        self.assertEqual((await self.answer(host, token))[0], 404)
+        reader = await open_log(url, "tailLines=3&junk=1")
+        await self.until(lambda: bytes(reader.got) == b"hello\n")
+        self.assertIn("/log?tailLines=3", self.pool.requests[-1][1])
+        self.pool.logs[0].finish()
+        with self.assertRaises(UpgradeRefused):
+            await open_log(url)
+
+
+class EndTests(HostCase):
+    """How a session is ended."""
+
+    async def test_by_request(self) -> None:
+        """Who opened it ends it with a reason, which the target is told."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        end = await self.use(host, token)
+        query = "?session=session-1&reason=PoweredOff&message=bye"
+        headers = [(b"X-Twisted-Exec-User", b"eve")]
+        self.assertEqual((await self.answer(host, token, b"DELETE", headers, query))[0], 404)
+        other = "?session=session-2&reason=PoweredOff"
+        self.assertEqual((await self.answer(host, token, b"DELETE", (), other))[0], 404)
+        self.assertEqual((await self.answer(host, token, b"DELETE", FOR_JANE, query))[0], 200)
+        await end.lost
+        await self.until(self.ends)
+        self.assertIn("reason=PoweredOff&message=bye", self.pool.requests[-1][1])
+        self.assertEqual(self.ends(), [("PoweredOff", None)])
+
+    async def test_stop(self) -> None:
+        """A broker that stops says why, and leaves nothing behind."""
+        host = await self.ready(drain_seconds=1.0)
+        end = await self.use(host, await self.token(host, await self.machine(host)))
+        await host.stopService()
+        await end.lost
+        self.assertIn(f"reason={SHUTTING_DOWN}", self.pool.requests[-1][1])
+        self.assertEqual(self.records[-1]["reason"], SHUTTING_DOWN)
+        self.assertFalse(os.path.exists(f"{self.directory}/one.iri"))
+
+
+class ReplicaTests(HostCase):
+    """Two brokers behind one address."""
+
+    async def test_either(self) -> None:
+        """What one made the other honours; of both, once."""
+        one, two = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        await self.until(lambda: list(two.broker.copy))
+        await self.use(two, token)
+        for host in (one, two):
+            self.assertEqual((await self.answer(host, token))[0], 404)
+        (lease,) = (await self.admin.list(LEASES, NAMESPACE))["items"]
+        self.assertEqual(lease["spec"]["leaseDurationSeconds"] > 50, True)
+
+    async def test_at_once(self) -> None:
+        """Of many who come at once with one token, to either, one gets in."""
+        one, two = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        await self.until(lambda: list(two.broker.copy))
+        asked = [Deferred.fromCoroutine(self.use(host, token)) for host in (one, two) * 4]
+        results = await DeferredList(asked, consumeErrors=True)
+        self.assertEqual(sum(1 for opened, _ in results if opened), 1)
+        codes = {result.value.code for opened, result in results if not opened}
+        self.assertEqual(codes, {404})
+        self.assertEqual(len(self.pool.requests), 1)
+
+    async def test_refused_upgrade_spends_nothing(self) -> None:
+        """What one could not open the other can."""
+        one, two = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        await self.until(lambda: list(two.broker.copy))
+        self.pool.answer = 503, {"kind": "Status", "message": "soon", "code": 503}
+        self.assertEqual((await self.answer(one, token))[0], 503)
+        self.assertEqual((await self.admin.list(LEASES, NAMESPACE))["items"], [])
+        self.pool.answer = None
+        await self.use(two, token)
+
+    async def test_ended_by_the_other(self) -> None:
+        """The request to end a session may come to the replica that has not got it."""
+        one, two = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        end = await self.use(one, token)
+        query = "?session=session-1&reason=PoweredOff&message=bye"
+        self.assertEqual((await self.answer(two, token, b"DELETE", FOR_JANE, query))[0], 200)
+        await end.lost
+        self.assertIn("reason=PoweredOff", self.pool.requests[-1][1])
+        self.assertEqual((await self.answer(two, token, b"DELETE", FOR_JANE, query))[0], 404)
+
+    async def test_without_the_right(self) -> None:
+        """A replica that cannot keep claims opens nothing and is not ready; the other serves on."""
+        one, _ = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        key = os.path.join(self.directory, "key")
+        await self.admin.create(BINDINGS, binding("jane", "edit"), NAMESPACE)
+        readers = binding("jane", "view") | {"kind": "ClusterRoleBinding"}
+        await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, readers)
+        poor = await self.ready("poor", user="jane", token_key=key)
+        code, told = await self.answer(poor, token)
+        self.assertEqual(code, 503)
+        self.assertIn("leases.coordination.k8s.io", told)
+        found = dict(await poor.streams.health.check())
+        self.assertEqual([name for name, problem in found.items() if problem], ["tokens"])
+        await self.use(one, token)
+
+
+class StartTests(HostCase):
+    """Starting, and who is served."""
+
+    async def test_by_grpc(self) -> None:
+        """A poollet asks by gRPC: machines, and for whom a console is."""
+        host = await self.ready()
+        client = IRIClient(host.iri.target, reactor)
+        self.addCleanup(client.stopService)
+        request = pb.CreateMachineRequest(machine=machine("x", CLASS))
+        id = (await client.create_machine(request)).machine.metadata.id
+        listed = await client.list_machines(pb.ListMachinesRequest())
+        self.assertEqual([each.metadata.id for each in listed.machines], [id])
+        asked = pb.ExecRequest(machine_id=id)
+        self.assertTrue((await client.exec(asked, user="jane")).url.startswith("http+unix://"))
+        with self.assertRaises(APIError) as caught:
+            await client.exec(asked)
+        self.assertEqual(caught.exception.code, 403)
+
+    async def test_readiness(self) -> None:
+        """Each probe passes, and says when the target is away."""
+        host = await self.ready()
+        self.assertEqual(
+            dict(await host.streams.health.check()), {"target": None, "classes": None, "iri": None}
+        )
+        await self.server.stopService()
+        await self.until(lambda: not self.known(host))
+        self.assertTrue(dict(await host.streams.health.check())["target"])
+
+    async def test_bad_key(self) -> None:
+        """A key that is no secret keeps it from starting."""
+        path = os.path.join(self.directory, "key")
+        with open(path, "wb") as file:
+            file.write(b"short")
+        host = self.host(token_key=path)
+        ready = host.when_ready()
+        host.startService()
+        with self.assertRaises(TLSConfigError):
+            await ready
+
+    async def test_over_tls(self) -> None:
+        """Consoles are offered where it listens, by TLS."""
+        from twisted_exec.runtimes.stream_server import Listening
+
+        pair = pki().pair("apiserver")
+        listening = Listening(
+            "tcp:0:interface=127.0.0.1", certificate=pair.certificate, key=pair.key
+        )
+        host = await self.ready(streaming=listening)
+        token = host.streams.exec_url("t")
+        self.assertTrue(token.startswith("https://127.0.0.1:"), token)

@@ -1,0 +1,44 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.identity`.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import Forbidden
+from twisted_exec.kube.config import Impersonation
+from twisted_exec.runtimes.machinebroker.identity import LONGEST_USER, Identity, cluster_name
+
+
+class IdentityTests(SynchronousTestCase):
+    """As whom the target is asked."""
+
+    def test_prefix(self) -> None:
+        """A user is known by where they come from; nested clusters add up."""
+        self.assertEqual(Identity("a").acting_as("jane"), Impersonation(user="a:jane"))
+        self.assertEqual(Identity("b").acting_as("a:jane"), Impersonation(user="b:a:jane"))
+
+    def test_refused(self) -> None:
+        """Nobody, Kubernetes' own, and names that no header can carry."""
+        for user in (
+            "",
+            "system:admin",
+            "system:serviceaccount:default:ci",
+            "jane\r\nX-Remote-User: root",
+            "jane ",
+            "x" * (LONGEST_USER + 1),
+        ):
+            self.assertRaises(Forbidden, Identity("a").acting_as, user)
+
+    def test_own(self) -> None:
+        """With its own identity it asks for itself, whoever they are."""
+        for user in ("", "jane", "system:admin"):
+            self.assertFalse(Identity("a", own=True).acting_as(user))
+
+    def test_cluster_names(self) -> None:
+        """A cluster's name can be told from the user's, and is not Kubernetes' own prefix."""
+        for good in ("a", "site-a", "site-a.example"):
+            self.assertEqual(cluster_name(good), good)
+        for bad in ("", "system", "a:b", "A", "-a", "a" * 64, "a b"):
+            self.assertRaises(ValueError, cluster_name, bad)

@@ -1,0 +1,116 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.leases`, on a cluster in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api import kinds
+from twisted_exec.api.status import Forbidden
+from twisted_exec.runtimes.machinebroker.leases import KEPT_SECONDS, LEASES, LeaseLedger
+from twisted_exec.testing.cluster import MemoryCluster, unreachable
+
+LABEL = "machinebroker.ironcore.dev/lease"
+DIGEST = "ab" * 32
+
+
+class LeaseTests(SynchronousTestCase):
+    """Claims of several replicas."""
+
+    def setUp(self) -> None:
+        self.seconds = 1_000_000.0
+        self.cluster, self.clock = MemoryCluster(), Clock()
+
+    def ledger(self, client: Any = None) -> LeaseLedger:
+        return LeaseLedger(
+            client or self.cluster.client(), "ns", LABEL, "b-1", self.clock, lambda: self.seconds
+        )
+
+    def leases(self) -> list[Any]:
+        return [obj for key, obj in self.cluster.objects.items() if key[0] == LEASES]
+
+    def test_kind(self) -> None:
+        """It is a kind that our own API server has."""
+        self.assertEqual(LEASES, kinds.LEASES.resource)
+
+    def test_once(self) -> None:
+        """Of two replicas one gets it; the other, and the same again, do not."""
+        first, second = self.ledger(), self.ledger()
+        taken = [self.successResultOf(each.take(DIGEST, 1_000_060)) for each in (first, second)]
+        self.assertEqual(taken, [True, False])
+        self.assertFalse(self.successResultOf(first.take(DIGEST, 1_000_060)))
+        (lease,) = self.leases()
+        self.assertEqual(lease["spec"]["holderIdentity"], "b-1")
+        self.assertNotIn(DIGEST, lease["metadata"]["name"])
+
+    def test_given_back(self) -> None:
+        """What was not used is free for every replica; twice given back is once."""
+        first, second = self.ledger(), self.ledger()
+        self.successResultOf(first.take(DIGEST, 1_000_060))
+        for _ in range(2):
+            self.successResultOf(first.give_back(DIGEST))
+        self.assertTrue(self.successResultOf(second.take(DIGEST, 1_000_060)))
+
+    def test_no_right(self) -> None:
+        """A replica that may keep no claims opens nothing, and says what it needs."""
+        self.cluster.problem = Forbidden("no")
+        ledger = self.ledger()
+        error: Any = self.failureResultOf(ledger.take(DIGEST, 1_000_060)).value
+        self.assertEqual(error.code, 503)
+        self.assertIn("create, delete and list on leases.coordination.k8s.io", error.message)
+        failing = Deferred.fromCoroutine(ledger.probe())
+        self.assertEqual(self.failureResultOf(failing).value.code, 503)
+        self.cluster.problem = None
+        self.successResultOf(Deferred.fromCoroutine(ledger.probe()))
+        self.assertTrue(self.successResultOf(ledger.take(DIGEST, 1_000_060)))
+
+    def test_unreachable(self) -> None:
+        """Whether it was used cannot be known: then nothing is opened."""
+        self.cluster.problem = unreachable()
+        error: Any = self.failureResultOf(self.ledger().take(DIGEST, 1_000_060)).value
+        self.assertEqual(error.code, 503)
+        self.assertIn("connection refused", error.message)
+
+    def test_cancelled(self) -> None:
+        """A client that leaves while its token is claimed has not used it."""
+        client = self.cluster.client()
+        create = client.create
+
+        def slow(*arguments: Any, **more: Any) -> Any:
+            create(*arguments, **more)
+            return Deferred()
+
+        client.create = slow  # type: ignore[method-assign]
+        taking = self.ledger(client).take(DIGEST, 1_000_060)
+        taking.cancel()
+        self.failureResultOf(taking, CancelledError)
+        self.assertEqual(self.leases(), [])
+
+    def test_swept(self) -> None:
+        """Leases of tokens that have long expired are removed, and no others."""
+        ledger = self.ledger()
+        self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
+        strange = {"metadata": {"name": "strange", "labels": {LABEL: "token"}}, "spec": {}}
+        self.cluster.client().create(LEASES, strange, "ns")
+        ledger.start()
+        self.addCleanup(ledger.stop)
+        self.assertEqual(len(self.leases()), 2)
+        self.seconds += 60 + KEPT_SECONDS + 2
+        self.clock.advance(60)
+        self.assertEqual([each["metadata"]["name"] for each in self.leases()], ["strange"])
+
+    def test_sweep_fails(self) -> None:
+        """A target that is away is asked again later."""
+        ledger = self.ledger()
+        self.successResultOf(ledger.take(DIGEST, self.seconds + 60))
+        self.cluster.problem = unreachable()
+        self.seconds += 1000
+        self.successResultOf(ledger.sweep())
+        self.cluster.problem = None
+        self.successResultOf(ledger.sweep())
+        self.assertEqual(self.leases(), [])

@@ -1,0 +1,110 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.tap`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+from twisted.application.service import IService
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.dialects import IRONCORE, ONMETAL
+from twisted_exec.runtimes.machinebroker.tap import Options, makeService, settings
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: x, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: x, user: {token: secret}}]
+contexts: [{name: x, context: {cluster: x, user: x}}]
+"""
+LEAST = ("--namespace=ns", "--source-cluster-name=a", "--iri-listen=unix:///run/x/iri.sock")
+
+
+class TapTests(SynchronousTestCase):
+    """The command line."""
+
+    def options(self, *arguments: str) -> Options:
+        options = Options()
+        options.parseOptions(list(arguments))
+        return options
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command line is refused with: one line, exit code 1."""
+        self.patch(sys, "stdout", io.StringIO())
+        with self.assertRaises(SystemExit) as caught:
+            makeService(self.options(*arguments))
+        message = str(caught.exception.code)
+        self.assertTrue(message.startswith("exec-broker: "), message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_defaults(self) -> None:
+        """What need not be given has a sensible value; nobody is anybody else."""
+        told = settings(self.options(*LEAST))
+        self.assertEqual((told.place.dialect, told.place.pool), (IRONCORE, ""))
+        self.assertEqual((told.identity.source, told.identity.own), ("a", False))
+        self.assertEqual((told.token_key, told.streaming.address), ("", ""))
+        self.assertEqual(told.state_directory, os.path.abspath("exec-broker-state"))
+
+    def test_everything(self) -> None:
+        """All options reach the service."""
+        told = settings(
+            self.options(
+                *LEAST,
+                "--dialect=onmetal",
+                "--machine-pool-selector=zone=n, disk=ssd",
+                "--own-identity",
+                "--token-key-file=/k",
+                "--iri-revision=onmetal",
+                "--streaming-listen=tcp:0:interface=127.0.0.1",
+                "--base-url=http://127.0.0.1:20251",
+                "--drain-seconds=1",
+            )
+        )
+        self.assertEqual(told.place.dialect, ONMETAL)
+        self.assertEqual(told.place.selector, {"zone": "n", "disk": "ssd"})
+        self.assertTrue(told.identity.own)
+        self.assertEqual((told.token_key, told.iri_revision), ("/k", "onmetal"))
+        self.assertEqual(told.streaming.base_url, "http://127.0.0.1:20251")
+        self.assertEqual(told.drain_seconds, 1.0)
+
+    def test_own_identity_suffices(self) -> None:
+        """Who asks for itself needs no name to put before others'."""
+        options = self.options("--namespace=ns", "--own-identity", LEAST[2])
+        self.assertEqual(settings(options).identity.source, "")
+
+    def test_refused(self) -> None:
+        """What is missing or cannot be meant is told in one line."""
+        for arguments, word in (
+            (LEAST[1:], "--namespace is missing"),
+            (LEAST[:2], "--iri-listen is missing"),
+            ((LEAST[0], LEAST[2]), "--source-cluster-name is missing"),
+            (("--namespace=N S", *LEAST[1:]), "--namespace 'N S'"),
+            ((*LEAST, "--source-cluster-name=system"), "--source-cluster-name: 'system'"),
+            ((*LEAST, "--dialect=klingon"), "--dialect: there is no dialect"),
+            ((*LEAST, "--iri-revision=x"), "--iri-revision"),
+            ((*LEAST, "--machine-pool-name=-"), "--machine-pool-name '-'"),
+            ((*LEAST, "--machine-pool-selector=x"), "--machine-pool-selector: 'x'"),
+            ((*LEAST, "--machine-pool-selector==x"), "--machine-pool-selector"),
+            ((*LEAST, "--machine-pool-name=p", "--machine-pool-selector=a=b"), "exclude"),
+            ((*LEAST, "--base-url=http://10.0.0.1:1"), "on loopback only"),
+            ((*LEAST, "--base-url=host"), "is no URL"),
+            ((*LEAST, "--kubeconfig=/nonexistent"), "/nonexistent"),
+        ):
+            self.assertIn(word, self.refusal(*arguments))
+
+    def test_service(self) -> None:
+        """A service, which opens nothing before it is started."""
+        path = self.mktemp()
+        Path(path).write_text(KUBECONFIG)
+        before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        service = makeService(self.options(*LEAST, f"--kubeconfig={path}"))
+        self.assertTrue(IService.providedBy(service))
+        after = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        self.assertEqual(after, before)

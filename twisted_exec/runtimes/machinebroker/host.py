@@ -1,0 +1,229 @@
+"""
+A whole broker: machines in another cluster, their consoles, and the interface that asks for them.
+
+It needs nothing of this host but sockets.  It is ready when it knows the target; while that cannot be
+reached it serves on, and says so to whoever asks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import Logger
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.revisions import IRONCORE
+from twisted_exec.iri.server import IRIServer
+from twisted_exec.iri.target import MutualTLS, parse_target
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
+from twisted_exec.streaming.sessions import concerned
+from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.unix import private_directory, runtime_directory
+
+from ..starting import Starting, probe_iri
+from ..stream_routes import ServerRoutes
+from ..stream_server import Listening, TokenServer
+from .identity import Identity
+from .leases import LeaseLedger
+from .locator import BrokerLocator, BrokerLogLocator, Way
+from .objects import Held, Place, owner_of_held
+from .routes import HOP, BrokerRoutes
+from .service import MachineBroker
+from .tokens import MemoryLedger, Tokens, key_of, new_key
+
+STREAM_SOCKET = "stream.sock"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What a broker is told.
+
+    :param place: where in the target machines are made.
+    :param identity: as whom consoles are opened there.
+    :param state_directory: for the socket of consoles when they have no other address.
+    :param iri_target: where to serve the machine runtime interface.
+    :param token_key: path of the key that all replicas share; empty for a broker alone.
+    """
+
+    place: Place
+    identity: Identity
+    state_directory: str
+    iri_target: str
+    streaming: Listening = Listening("")
+    iri_tls: MutualTLS | None = None
+    iri_revision: str = IRONCORE.name
+    allowed_uids: Sequence[int] = field(default_factory=tuple)
+    token_key: str = ""
+    drain_seconds: float = 5.0
+
+
+class BrokerHost(Starting):
+    """
+    Runs a broker.
+
+    :param client: of the target.
+    :param config: its kubeconfig as it is now, by which streams are opened.
+    :param checks: called when starting; what one raises keeps the broker from it.
+    :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
+    :ivar streams: serves the consoles.
+    :ivar iri: serves the interface; its ``target`` is where, once it is ready.
+    :raises TargetError: the IRI target cannot be used as given.
+    """
+
+    told = "machine broker"
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: IKubeClient,
+        config: Callable[[], ClientConfig],
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        checks: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        super().__init__()
+        self.settings, self._reactor, self._checks = settings, reactor, checks
+        self._directory = ""
+        self._make_tokens(client)
+        self.broker = MachineBroker(
+            client,
+            settings.place,
+            settings.identity,
+            self._tokens,
+            reactor,
+            exec_url=lambda token: self.streams.exec_url(token),
+            log_url=lambda token: self.streams.log_url(token),
+            gone=self._gone,
+        )
+        listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
+        way = Way(config, settings.place, settings.identity, reactor)
+        self.streams = BrokerStreams(
+            listening, audit, reactor, settings.drain_seconds, way, self.broker, self._tokens
+        )
+        self.iri = IRIServer(
+            self.broker,
+            parse_target(settings.iri_target),
+            reactor,
+            tls=settings.iri_tls,
+            revision=settings.iri_revision,
+            allowed_uids=settings.allowed_uids,
+        )
+        health = self.streams.health
+        health.add("target", self.broker.check)
+        health.add("classes", self._probe_classes)
+        health.add("iri", self._probe_iri)
+        if self._leases is not None:
+            health.add("tokens", self._probe_tokens)
+
+    def _make_tokens(self, client: IKubeClient) -> None:
+        """One replica keeps to itself what it made and what was used; several share both."""
+        settings, place = self.settings, self.settings.place
+        self._key: Reloading[bytes] | None = None
+        self._leases: LeaseLedger | None = None
+        if not settings.token_key:
+            own = new_key()
+            self._tokens = Tokens(lambda: own, MemoryLedger())
+            return
+        self._key = Reloading([settings.token_key], key_of, self._reactor)
+        holder = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._leases = LeaseLedger(
+            client, place.namespace, f"{place.prefix}lease", holder, self._reactor
+        )
+        self._tokens = Tokens(self._key.get, self._leases)
+
+    async def start(self) -> None:
+        """See :meth:`Starting.start`."""
+        for check in self._checks:
+            check()
+        if self._key is not None:
+            self._key.load()
+        if not self.streams.listening.address:
+            private_directory(self.settings.state_directory)
+            self._directory = runtime_directory(self.settings.state_directory)
+            path = os.path.join(self._directory, STREAM_SOCKET).replace(":", "\\:")
+            self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
+        await self.streams.listen()
+        self.streams.startService()
+        self.broker.start()
+        if self._leases is not None:
+            self._leases.start()
+        self.iri.startService()
+        self._log.info(
+            "machine broker at {target}, consoles at {streams}",
+            target=self.iri.target,
+            streams=self.streams.exec_url(""),
+        )
+
+    async def stop(self) -> None:
+        """See :meth:`Starting.stop`."""
+        if self.iri.running:
+            await self.iri.stopService()
+        await self.streams.stopService()
+        if self._leases is not None:
+            self._leases.stop()
+        await maybeDeferred(self.broker.stop)
+        if self._directory:
+            os.rmdir(self._directory)
+            self._directory = ""
+
+    def _gone(self, held: Held) -> None:
+        """The target ends the sessions of what it deletes, unless it is of another make."""
+        uid = owner_of_held(held)
+        ending = Ending(MACHINE_DELETED, f'machine "{held.id}" was deleted in the target cluster')
+        if uid:
+            self.streams.sessions.end(concerned(uid, ending), ending)
+
+    def _probe_classes(self) -> None:
+        if not self.broker.offer.names():
+            raise ServiceUnavailable("no pool of the target has machines of any class")
+
+    def _probe_iri(self) -> Deferred[object]:
+        return Deferred.fromCoroutine(probe_iri(self.iri.target, self._reactor))
+
+    def _probe_tokens(self) -> Deferred[object]:
+        assert self._leases is not None
+        return Deferred.fromCoroutine(self._leases.probe())
+
+
+class BrokerStreams(TokenServer):
+    """Passes consoles of the target on, for tokens."""
+
+    def __init__(
+        self,
+        listening: Listening,
+        audit: IAuditSink,
+        reactor: Any,
+        drain_seconds: float,
+        way: Way,
+        broker: MachineBroker,
+        tokens: Tokens,
+    ) -> None:
+        self._way, self._broker, self._tokens = way, broker, tokens
+        super().__init__(
+            listening,
+            audit,
+            reactor,
+            hop=HOP,
+            told="the machine broker",
+            drain_seconds=drain_seconds,
+        )
+
+    def make_routes(self) -> ServerRoutes:
+        """See :meth:`TokenServer.make_routes`."""
+        origins = self.listening.allowed_origins
+        found = self._way, self._broker.copy, self._tokens, origins
+        return BrokerRoutes(
+            self, self._way, self._tokens, BrokerLocator(*found), BrokerLogLocator(*found)
+        )

@@ -1,0 +1,194 @@
+"""
+``twistd exec-broker``: machines of another cluster as a program.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.application.service import IService, Service
+from twisted.internet.defer import Deferred
+from twisted.python.usage import UsageError
+
+from twisted_exec.api import names
+from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.iri.target import TargetError
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.following import FollowedConfig
+from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.program import fail_program, refusal, stop_once
+from twisted_exec.tls.errors import TLSConfigError
+
+from ..serving import FILES, ServingOptions
+from .host import BrokerHost, Settings
+from .identity import Identity, cluster_name
+from .objects import Place
+
+PROGRAM = "exec-broker"
+
+
+class Options(ServingOptions):
+    """Command line of the broker."""
+
+    program = PROGRAM
+    paths = (*FILES, "token-key-file")
+    required = ("namespace", "iri-listen")
+    synopsis = "--namespace=NAME --source-cluster-name=NAME --iri-listen=TARGET [options]"
+    longdesc = "Has machines made in another cluster, and passes their consoles on."
+
+    optParameters = [
+        ["kubeconfig", None, None, "Of the target cluster's API server; else $KUBECONFIG."],
+        ["context", None, None, "Instead of the kubeconfig's current context."],
+        ["namespace", None, None, "Where machines are made there (required)."],
+        ["machine-pool-name", None, "", "The target's pool for them; default: its scheduler's."],
+        ["machine-pool-selector", None, "", "Instead: labels of pools, KEY=VALUE with commas."],
+        [
+            "dialect",
+            None,
+            DEFAULT.name,
+            f"The target's names: {', '.join(each.name for each in DIALECTS)}.",
+        ],
+        ["source-cluster-name", None, "", "Precedes users' names in the target, with a colon."],
+        ["token-key-file", None, "", "A secret that all brokers behind one address share."],
+        ["state-dir", None, "exec-broker-state", "For the private socket of consoles."],
+    ]
+    optFlags = [
+        ["own-identity", None, "Open consoles in the broker's own name, whoever asks."],
+    ]
+
+    def postOptions(self) -> None:
+        """See :meth:`ServingOptions.postOptions`."""
+        super().postOptions()
+        for name, rule in (("namespace", names.dns_label), ("machine-pool-name", _pool)):
+            for problem in rule(self[name]):
+                raise UsageError(f"--{name} {self[name]!r}: {problem}")
+        if self["machine-pool-name"] and self["machine-pool-selector"]:
+            raise UsageError("--machine-pool-name and --machine-pool-selector exclude each other")
+        self["dialect"] = _checked("dialect", by_name, self["dialect"])
+        self["machine-pool-selector"] = _checked(
+            "machine-pool-selector", _selector, self["machine-pool-selector"]
+        )
+        if self["source-cluster-name"]:
+            _checked("source-cluster-name", cluster_name, self["source-cluster-name"])
+        elif not self["own-identity"]:
+            raise UsageError(
+                "--source-cluster-name is missing: it precedes the names of users in the target"
+            )
+        _checked("base-url", _base_url, self["base-url"])
+
+
+def _checked(name: str, read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise UsageError(f"--{name}: {problem}") from None
+
+
+def _pool(name: str) -> list[str]:
+    return names.dns_subdomain(name) if name else []
+
+
+def _selector(text: str) -> dict[str, str]:
+    """
+    :raises ValueError: not labels.
+    """
+    found = {}
+    for each in filter(None, (one.strip() for one in text.split(","))):
+        key, equals, value = each.partition("=")
+        for problem in [*names.qualified_name(key), *names.label_value(value)]:
+            raise ValueError(f"{each!r}: {problem}")
+        if not equals:
+            raise ValueError(f"{each!r} is not KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def _base_url(text: str) -> str:
+    """
+    :raises ValueError: tokens would travel in the clear to another host.
+    """
+    url = urlsplit(text)
+    host = url.hostname or ""
+    try:
+        here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if url.scheme == "http" and not here:
+        raise ValueError(f"{text!r}: in the clear consoles are offered on loopback only")
+    return text
+
+
+class Program(Service):
+    """The broker and its client, which outlives it."""
+
+    def __init__(self, host: BrokerHost, client: KubeClient) -> None:
+        self.host, self._client = host, client
+
+    def startService(self) -> None:
+        """See :class:`BrokerHost`."""
+        super().startService()
+        self.host.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the broker, then close the connections that it used."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.host.stopService()
+        await self._client.close()
+
+
+def makeService(options: Options) -> IService:
+    """The broker that the command line describes; nothing is opened yet."""
+    from twisted.internet import reactor
+
+    steady_timers(reactor)
+    stop_once(reactor)
+    try:
+        program = _program(options, reactor)
+    except (KubeConfigError, TargetError, TLSConfigError) as problem:
+        raise refusal(PROGRAM, str(problem)) from None
+    program.host.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    service: IService = program
+    return service
+
+
+def _program(options: Options, reactor: Any) -> Program:
+    config = FollowedConfig(options["kubeconfig"], options["context"])
+    client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
+    audit = JSONLinesAudit(options["audit-log"])
+    host = BrokerHost(
+        settings(options), client, config.current, audit, reactor, checks=[audit.check]
+    )
+    return Program(host, client)
+
+
+def settings(options: Options) -> Settings:
+    """
+    The command line as the service wants it.
+
+    :raises TargetError: an address cannot be used.
+    """
+    return Settings(
+        place=Place(
+            options["dialect"],
+            options["namespace"],
+            options["source-cluster-name"],
+            options["machine-pool-name"],
+            options["machine-pool-selector"],
+        ),
+        identity=Identity(options["source-cluster-name"], bool(options["own-identity"])),
+        state_directory=options["state-dir"],
+        iri_target=options["iri-listen"],
+        streaming=options.listening(),
+        iri_tls=options.iri_tls(),
+        iri_revision=options["iri-revision"],
+        allowed_uids=options["allow-uid"],
+        token_key=options["token-key-file"],
+        drain_seconds=options["drain-seconds"],
+    )
