@@ -5,6 +5,7 @@ What tests of QEMU machines share: a tiny firmware, a class of machines with it,
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +27,11 @@ from .support import RuntimeCase
 #   !  power off                      ^  do so when the power button is pressed
 #   #  tell QEMU that it panicked     -  let go of all cards      @  reset
 #
-# Assembled by GNU as; the power management is that of the PIIX4 (0xcf8: where it is, and on):
+# BREAK is answered with B.  Assembled by GNU as; the power management is that of the PIIX4 (0xcf8:
+# where it is, and on):
 #
 #         mov $'o', %al ; call put ; mov $'k', %al ; call put
-#   more: mov $0x3fd, %dx ; in %dx, %al ; test $1, %al ; jz more
+#   more: mov $0x3fd, %dx ; in %dx, %al ; test $0x10, %al ; jnz break ; test $1, %al ; jz more
 #         mov $0x3f8, %dx ; in %dx, %al
 #         cmp $'!', %al ; je off
 #         cmp $'^', %al ; je armed
@@ -45,7 +47,7 @@ from .support import RuntimeCase
 #         mov $0xcf8, %dx ; mov $0x80000b80, %eax ; out %eax, %dx
 #         mov $0xcfc, %dx ; mov $1, %al ; out %al, %dx ; ret
 #   off:  call pm ; mov $0x604, %dx ; mov $0x2000, %ax ; out %ax, %dx ; hlt
-#   armed: call pm ; mov $'^', %al ; call put
+#   armed: call pm ; mov $0x602, %dx ; mov $0x100, %ax ; out %ax, %dx ; mov $'^', %al ; call put
 #   press: mov $0x600, %dx ; in %dx, %ax ; test $0x100, %ax ; jz press ; jmp off
 #   panic: mov $0x505, %dx ; mov $1, %al ; out %al, %dx ; jmp more
 #   eject: mov $0xae10, %dx ; xor %eax, %eax ; out %eax, %dx
@@ -53,17 +55,19 @@ from .support import RuntimeCase
 #   slot: out %eax, %dx ; shl $1, %eax ; jnz slot
 #         mov $'-', %al ; call put ; jmp more
 #   reset: mov $0xcf9, %dx ; mov $6, %al ; out %al, %dx ; hlt
+#   break: mov $0x3f8, %dx ; in %dx, %al ; mov $'B', %al ; call put ; jmp more
 _CODE = bytes.fromhex(
-    "b06fe83100b06be82c00bafd03eca80174f8baf8"
-    "03ec3c2174553c5e745c3c23746b3c2d74703c40"
-    "0f848a00e80700b02ee80200ebd488c4bafd03ec"
-    "a82074fb88e0baf803eec3baf80c66b8400b0080"
-    "66efbafc0c66b80106000066efbaf80c66b8800b"
-    "008066efbafc0cb001eec3e8d5ffba0406b80020"
-    "eff4e8caffb05ee8b4ffba0006eda9000174f7eb"
-    "e2ba0505b001eee974ffba10ae6631c066efba08"
-    "ae66b80100000066ef66d1e075f9b02de883ffe9"
-    "54ffbaf90cb006eef4"
+    "b06fe83700b06be83200bafd03eca8100f85b600"
+    "a80174f2baf803ec3c2174553c5e745c3c237472"
+    "3c2d74773c400f849100e80700b02ee80200ebce"
+    "88c4bafd03eca82074fb88e0baf803eec3baf80c"
+    "66b8400b008066efbafc0c66b80106000066efba"
+    "f80c66b8800b008066efbafc0cb001eec3e8d5ff"
+    "ba0406b80020eff4e8caffba0206b80001efb05e"
+    "e8adffba0006eda9000174f7ebdbba0505b001ee"
+    "e967ffba10ae6631c066efba08ae66b801000000"
+    "66ef66d1e075f9b02de87cffe947ffbaf90cb006"
+    "eef4baf803ecb042e869ffe934ff"
 )
 
 
@@ -120,6 +124,11 @@ class QemuCase(RuntimeCase):
             file.write(text)
         os.chmod(path, 0o755)
         return path
+
+    def double(self, state: str) -> str:
+        """A program that is a QEMU in this state."""
+        double = os.path.join(os.path.dirname(__file__), "qemu_double.py")
+        return self.program(f'#!/bin/sh\nexec "{sys.executable}" "{double}" {state} "$@"\n')
 
     def reasons(self) -> list[str]:
         """Those of the events so far."""

@@ -12,12 +12,17 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
+from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.console.session import LineEnded, Session
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes import qemu_run
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import FIRMWARE
-from twisted_exec.runtimes.qemu_command import Board
+from twisted_exec.runtimes.qemu_command import AUTO, KVM, TCG, Board, node_name
+from twisted_exec.runtimes.qemu_disks import DiskOptions
 from twisted_exec.runtimes.qemu_run import QemuRun
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 
@@ -196,3 +201,251 @@ class StartTests(QemuCase):
         await opened.addErrback(lambda _: None)
         await run.stop()
         self.assertEqual(self.alive(), [])
+
+
+class GuestTests(QemuCase):
+    """What becomes of what the guest does."""
+
+    async def test_break_arrives(self) -> None:
+        """BREAK reaches the guest's serial port."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await line.until(b"ok")
+        run.send_break(250)
+        await line.until(b"B")
+
+    async def test_shut_down(self) -> None:
+        """A guest that heeds the power button ends by itself, and is not said to have been cut."""
+        run = self.run_of(self.driver(shutdown_seconds=30.0))
+        verifyObject(IShutdown, run)
+        line = await self.line(run)
+        line.transport.write(b"^")
+        await line.until(b"^")
+        await run.shut_down()
+        self.assertEqual((await line.over()).ending.reason, POWERED_OFF)
+        self.assertNotIn("ShutdownIgnored", self.reasons())
+
+    async def test_shut_down_ignored(self) -> None:
+        """One that does not is told of when its time is over, and goes on until it is stopped."""
+        run = self.run_of(self.driver(shutdown_seconds=0.05))
+        line = await self.line(run)
+        await run.shut_down()
+        self.assertIn("ShutdownIgnored", self.reasons())
+        line.transport.write(b"x")
+        await line.until(b"x.")
+
+    async def test_not_to_be_asked(self) -> None:
+        """Where no time is given, a machine is one that cannot be asked."""
+        self.assertFalse(IShutdown.providedBy(self.run_of(self.driver())))
+
+    async def test_panic(self) -> None:
+        """A panic is told, and is no powering off: the machine is to be started again."""
+        line = await self.line(self.run_of(self.driver()))
+        await line.until(b"ok")
+        line.transport.write(b"#")
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("the guest's system panicked", ending.message)
+        self.assertIn("Panicked", self.reasons())
+
+    async def test_reset(self) -> None:
+        """A guest that restarts keeps its line."""
+        line = await self.line(self.run_of(self.driver()))
+        await line.until(b"ok")
+        line.got = b""
+        line.transport.write(b"@")
+        await line.until(b"ok")
+        self.assertIn("Reset", self.reasons())
+
+    async def test_hangs(self) -> None:
+        """A QEMU that does not answer is told of, once, and so is that it answers again."""
+        driver = self.driver()
+        driver.watch_seconds, driver.answer_seconds = 0.05, 0.2
+        await self.line(self.run_of(driver))
+        pid = self.leaders[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        await self.until(lambda: "NotResponding" in self.reasons())
+        os.kill(pid, signal.SIGCONT)
+        await self.until(lambda: "Resumed" in self.reasons())
+        self.assertEqual(
+            [(state, reason) for state, reason, _ in self.changes],
+            [(pb.MACHINE_RUNNING, "NotResponding"), (pb.MACHINE_RUNNING, "")],
+        )
+
+    async def test_stopped_by_somebody(self) -> None:
+        """A machine that stands still is suspended, until it goes on."""
+        run = self.run_of(self.driver())
+        await self.line(run)
+        await run._ask("stop")
+        await self.until(lambda: (pb.MACHINE_SUSPENDED, "Paused") in self.seen())
+        await run._ask("cont")
+        await self.until(lambda: (pb.MACHINE_RUNNING, "") in self.seen())
+
+    def seen(self) -> list[tuple[int, str]]:
+        return [(state, reason) for state, reason, _ in self.changes]
+
+    async def test_line_is_lost(self) -> None:
+        """A socket that is closed while the machine goes on is opened again, by itself."""
+        run = self.run_of(self.driver())
+        line = await self.line(run)
+        await line.until(b"ok")
+        assert run._line is not None
+        run._line.drop()
+        await self.until(lambda: "LineReopened" in self.reasons())
+        line.transport.write(b"y")
+        await line.until(b"y.")
+        self.assertEqual(line.lost, [])
+
+
+class AcceleratorTests(QemuCase):
+    """By the processor where it works."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(qemu_run, "has_kvm", lambda: True)
+
+    async def test_falls_back(self) -> None:
+        """Where KVM does not start the machine it is emulated, at once, and the next time, too."""
+        program = self.program(
+            '#!/bin/sh\necho "$*" >> "$0.log"\ncase "$*" in *"-accel kvm"*)\n'
+            "echo 'qemu-system-x86_64: failed to set MSR'; exit 1;; esac\n"
+            'exec qemu-system-x86_64 "$@"\n'
+        )
+        driver = self.driver(program=program, accelerator=AUTO)
+        for _ in range(2):
+            run = self.run_of(driver)
+            line = await self.line(run)
+            await line.until(b"ok")
+            await run.stop()
+        with open(f"{program}.log") as file:
+            tried = ["kvm" if "-accel kvm" in words else "tcg" for words in file]
+        self.assertEqual(tried, ["kvm", "tcg", "tcg"])
+        (told,) = [message for _, reason, message in self.events if reason == "KVMFailed"]
+        self.assertIn("failed to set MSR", told)
+
+    async def test_not_at_fault(self) -> None:
+        """What fails without KVM, too, is not laid at its door."""
+        board = Board(memory_mib=1 << 30, firmware=self.rom())
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.line(self.run_of(self.driver(board, accelerator=AUTO)))
+        self.assertIn("Cannot allocate memory", caught.exception.message)
+        self.assertEqual(self.reasons(), [])
+
+    async def test_internal_error(self) -> None:
+        """What KVM cannot run later ends the machine, which is to be started again, emulated."""
+        driver = self.driver(program=self.double("internal-error"), accelerator=AUTO)
+        line = await self.line(self.run_of(driver))
+        ending = (await line.over()).ending
+        self.assertEqual(ending.reason, LINE_LOST)
+        self.assertIn("KVM cannot run what the guest does", ending.message)
+        self.assertIn("KVMFailed", self.reasons())
+        self.assertEqual(self.run_of(driver)._choose(), TCG)
+
+    async def test_internal_error_without_choice(self) -> None:
+        """Where it must be KVM the machine stands still and says so."""
+        driver = self.driver(program=self.double("internal-error"), accelerator=KVM)
+        await self.line(self.run_of(driver))
+        await self.until(lambda: "InternalError" in self.reasons())
+        self.assertEqual(self.changes[-1][:2], (pb.MACHINE_SUSPENDED, "InternalError"))
+
+
+class FullDiskTests(QemuCase):
+    """A host without room."""
+
+    async def test_goes_on(self) -> None:
+        """The machine stands still, and goes on when there is room again."""
+        driver = self.driver(program=self.double("io-error"))
+        driver.watch_seconds = 0.05
+        await self.line(self.run_of(driver))
+        await self.until(lambda: "Resumed" in self.reasons())
+        self.assertEqual(
+            [(state, reason) for state, reason, _ in self.changes],
+            [(pb.MACHINE_SUSPENDED, "DiskFull"), (pb.MACHINE_RUNNING, "")],
+        )
+
+
+class DiskTests(QemuCase):
+    """Disks of a machine that is on."""
+
+    async def machine(self, **more: Any) -> tuple[QemuRun, Line]:
+        run = self.run_of(self.driver(), **more)
+        line = await self.line(run)
+        await line.until(b"ok")
+        return run, line
+
+    async def nodes(self, run: QemuRun) -> list[str]:
+        found = await run._ask("query-named-block-nodes")
+        return [one["node-name"] for one in found if one["node-name"].startswith("v")]
+
+    async def test_attach(self) -> None:
+        """A disk can be attached, enlarged, and detached when the guest lets go of it."""
+        run, line = await self.machine()
+        volume = pb.Volume(name="data", device="odb", local_disk=pb.LocalDisk(size_bytes=1 << 20))
+        await run.attach_volume(volume)
+        self.assertEqual(await self.nodes(run), [node_name("data")])
+        volume.local_disk.size_bytes = 2 << 20
+        await run.resize_volume(volume)
+        detaching = run.detach_volume("data")
+        line.transport.write(b"-")
+        await detaching
+        self.assertEqual(await self.nodes(run), [])
+        self.assertEqual(os.listdir(os.path.join(run._facts.storage, "disks")), [])
+
+    async def test_guest_holds_on(self) -> None:
+        """A guest that does not let go keeps its disk; the message says what helps."""
+        self.patch(qemu_run, "_UNPLUG_SECONDS", 0.1)
+        run, _ = await self.machine()
+        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
+        with self.assertRaises(Conflict) as caught:
+            await run.detach_volume("data")
+        self.assertIn("the guest has not let go of volume 'data'", caught.exception.message)
+        self.assertEqual(await self.nodes(run), [node_name("data")])
+
+    async def test_other_machine_type(self) -> None:
+        """A machine whose slots are fixed says so, and with which class it can be done."""
+        run = self.run_of(self.driver(Board(firmware=self.rom(), machine="q35")))
+        await self.line(run)
+        with self.assertRaises(Conflict) as caught:
+            await run.attach_volume(pb.Volume(name="data"))
+        self.assertIn("machine: pc", caught.exception.message)
+
+    async def test_missing_image(self) -> None:
+        """A machine whose image is missing does not start, and says what to do."""
+        images = os.path.join(self.directory, "images")
+        os.mkdir(images)
+        disk = pb.LocalDisk(image=pb.ImageSpec(image="debian.qcow2"))
+        volume = pb.Volume(name="root", device="oda", local_disk=disk)
+        driver = self.driver(disks=DiskOptions(images))
+        with self.assertRaises(CannotStart) as caught:
+            await self.line(self.run_of(driver, volumes=[volume]))
+        self.assertEqual(caught.exception.condition, "ImageMissing")
+        self.assertIn("put it there", caught.exception.message)
+        self.assertEqual(self.leaders, [])
+
+
+class SecretTests(QemuCase):
+    """The ignition."""
+
+    async def test_ignition(self) -> None:
+        """It reaches QEMU by a file that only we can read, and that is gone when it was read."""
+        program = self.program(
+            '#!/bin/sh\nfile=$(echo "$*" | sed "s/.*config,file=\\([^ ]*\\).*/\\1/")\n'
+            'stat -c %a "$file" > "$0.mode"; cp "$file" "$0.seen"\nexec qemu-system-x86_64 "$@"\n'
+        )
+        run = self.run_of(self.driver(program=program), ignition_data=b'{"secret": 1}')
+        await self.line(run)
+        with open(f"{program}.mode") as mode, open(f"{program}.seen") as seen:
+            self.assertEqual((mode.read().strip(), seen.read()), ("600", '{"secret": 1}'))
+        self.assertNotIn("ignition", os.listdir(self.directory))
+        with open(f"/proc/{self.leaders[0].pid}/cmdline", "rb") as file:
+            self.assertNotIn(b"secret", file.read())
+        self.assertNotIn("secret", repr(run._facts))
+
+    async def test_never_started(self) -> None:
+        """It is gone as well when QEMU never read it."""
+        driver = self.driver(Board(firmware=self.rom(), memory_mib=1 << 30))
+        run = self.run_of(driver, ignition_data=b"x")
+        with self.assertRaises(ServiceUnavailable):
+            await self.line(run)
+        await run.stop()
+        self.assertNotIn("ignition", os.listdir(self.directory))

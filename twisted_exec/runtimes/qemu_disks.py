@@ -79,8 +79,9 @@ def _inside(directory: str, image: str) -> str:
     :raises BadRequest: it leads out of the directory, or its format cannot be told.
     """
     root = os.path.realpath(directory)
-    path = os.path.realpath(os.path.join(root, image))
-    if "\0" in image or os.path.commonpath([root, path]) != root or path == root:
+    # No file's name has a NUL, and realpath(3) will not hear of one.
+    path = os.path.realpath(os.path.join(root, image)) if "\0" not in image else root
+    if os.path.commonpath([root, path]) != root or path == root:
         raise BadRequest(f"image {image[:200]!r} is not in the class's directory of images")
     return path
 
@@ -115,9 +116,12 @@ class Disks:
         :return: the disks, in the order of their device names.
         :raises CannotStart: one cannot be had; the message says what to do.
         """
-        if volumes:
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        self._remove_others({self._file(volume.name) for volume in volumes})
+        try:
+            self._remove_others({self._file(volume.name) for volume in volumes})
+        except OSError as error:
+            raise CannotStart(
+                "DiskFailed", f"a disk that is not wanted any more cannot be removed: {error}"
+            ) from None
         ordered = sorted(volumes, key=lambda one: (len(one.device), one.device))
         return [await self.make(volume) for volume in ordered]
 
@@ -160,7 +164,7 @@ class Disks:
     def _remove_others(self, wanted: set[str]) -> None:
         try:
             names = os.listdir(self._directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         for name in names:
             path = os.path.join(self._directory, name)

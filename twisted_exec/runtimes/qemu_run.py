@@ -409,7 +409,8 @@ class QemuRun:
         line = self._line
         if line is None:
             return
-        await self._wait_for_exit(_QUIT_SECONDS if not line.is_open else _LOOK_SECONDS)
+        if not self._released:
+            await self._wait_for_exit(_LOOK_SECONDS if line.is_open else _QUIT_SECONDS)
         if line.is_open and not self._power.is_off:
             try:
                 port = await self._reach(self._sockets_again().serial, lambda: SerialPort(line))
@@ -521,6 +522,7 @@ class QemuRun:
     def release(self) -> None:
         """As :class:`IKept` says."""
         self._released = True
+        self._wake()
         self._let_go()
 
     def stop(self) -> Deferred[None]:
@@ -553,6 +555,9 @@ class QemuRun:
 
     def _exited(self) -> None:
         self._power.is_off = True
+        self._wake()
+
+    def _wake(self) -> None:
         waiting, self._power.waiting = self._power.waiting, []
         for waiter in waiting:
             waiter.callback(None)
