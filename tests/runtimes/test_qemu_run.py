@@ -15,13 +15,13 @@ from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from twisted_exec.api.status import Conflict, ServiceUnavailable
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import qemu_run
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.runtimes.qemu import FIRMWARE
-from twisted_exec.runtimes.qemu_command import AUTO, KVM, TCG, Board, node_name
+from twisted_exec.runtimes.qemu_command import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu_disks import DiskOptions
 from twisted_exec.runtimes.qemu_run import QemuRun
 from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
@@ -257,33 +257,6 @@ class GuestTests(QemuCase):
         await line.until(b"ok")
         self.assertIn("Reset", self.reasons())
 
-    async def test_hangs(self) -> None:
-        """A QEMU that does not answer is told of, once, and so is that it answers again."""
-        driver = self.driver()
-        driver.watch_seconds, driver.answer_seconds = 0.05, 0.2
-        await self.line(self.run_of(driver))
-        pid = self.leaders[0].pid
-        os.kill(pid, signal.SIGSTOP)
-        await self.until(lambda: "NotResponding" in self.reasons())
-        os.kill(pid, signal.SIGCONT)
-        await self.until(lambda: "Resumed" in self.reasons())
-        self.assertEqual(
-            [(state, reason) for state, reason, _ in self.changes],
-            [(pb.MACHINE_RUNNING, "NotResponding"), (pb.MACHINE_RUNNING, "")],
-        )
-
-    async def test_stopped_by_somebody(self) -> None:
-        """A machine that stands still is suspended, until it goes on."""
-        run = self.run_of(self.driver())
-        await self.line(run)
-        await run._ask("stop")
-        await self.until(lambda: (pb.MACHINE_SUSPENDED, "Paused") in self.seen())
-        await run._ask("cont")
-        await self.until(lambda: (pb.MACHINE_RUNNING, "") in self.seen())
-
-    def seen(self) -> list[tuple[int, str]]:
-        return [(state, reason) for state, reason, _ in self.changes]
-
     async def test_line_is_lost(self) -> None:
         """A socket that is closed while the machine goes on is opened again, by itself."""
         run = self.run_of(self.driver())
@@ -312,10 +285,13 @@ class AcceleratorTests(QemuCase):
             'exec qemu-system-x86_64 "$@"\n'
         )
         driver = self.driver(program=program, accelerator=AUTO)
+        driver.watch_seconds = 0.05
         for _ in range(2):
             run = self.run_of(driver)
             line = await self.line(run)
             await line.until(b"ok")
+            await run._ask("stop")
+            await self.until(lambda: "Paused" in self.reasons())
             await run.stop()
         with open(f"{program}.log") as file:
             tried = ["kvm" if "-accel kvm" in words else "tcg" for words in file]
@@ -349,65 +325,8 @@ class AcceleratorTests(QemuCase):
         self.assertEqual(self.changes[-1][:2], (pb.MACHINE_SUSPENDED, "InternalError"))
 
 
-class FullDiskTests(QemuCase):
-    """A host without room."""
-
-    async def test_goes_on(self) -> None:
-        """The machine stands still, and goes on when there is room again."""
-        driver = self.driver(program=self.double("io-error"))
-        driver.watch_seconds = 0.05
-        await self.line(self.run_of(driver))
-        await self.until(lambda: "Resumed" in self.reasons())
-        self.assertEqual(
-            [(state, reason) for state, reason, _ in self.changes],
-            [(pb.MACHINE_SUSPENDED, "DiskFull"), (pb.MACHINE_RUNNING, "")],
-        )
-
-
-class DiskTests(QemuCase):
-    """Disks of a machine that is on."""
-
-    async def machine(self, **more: Any) -> tuple[QemuRun, Line]:
-        run = self.run_of(self.driver(), **more)
-        line = await self.line(run)
-        await line.until(b"ok")
-        return run, line
-
-    async def nodes(self, run: QemuRun) -> list[str]:
-        found = await run._ask("query-named-block-nodes")
-        return [one["node-name"] for one in found if one["node-name"].startswith("v")]
-
-    async def test_attach(self) -> None:
-        """A disk can be attached, enlarged, and detached when the guest lets go of it."""
-        run, line = await self.machine()
-        volume = pb.Volume(name="data", device="odb", local_disk=pb.LocalDisk(size_bytes=1 << 20))
-        await run.attach_volume(volume)
-        self.assertEqual(await self.nodes(run), [node_name("data")])
-        volume.local_disk.size_bytes = 2 << 20
-        await run.resize_volume(volume)
-        detaching = run.detach_volume("data")
-        line.transport.write(b"-")
-        await detaching
-        self.assertEqual(await self.nodes(run), [])
-        self.assertEqual(os.listdir(os.path.join(run._facts.storage, "disks")), [])
-
-    async def test_guest_holds_on(self) -> None:
-        """A guest that does not let go keeps its disk; the message says what helps."""
-        self.patch(qemu_run, "_UNPLUG_SECONDS", 0.1)
-        run, _ = await self.machine()
-        await run.attach_volume(pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20)))
-        with self.assertRaises(Conflict) as caught:
-            await run.detach_volume("data")
-        self.assertIn("the guest has not let go of volume 'data'", caught.exception.message)
-        self.assertEqual(await self.nodes(run), [node_name("data")])
-
-    async def test_other_machine_type(self) -> None:
-        """A machine whose slots are fixed says so, and with which class it can be done."""
-        run = self.run_of(self.driver(Board(firmware=self.rom(), machine="q35")))
-        await self.line(run)
-        with self.assertRaises(Conflict) as caught:
-            await run.attach_volume(pb.Volume(name="data"))
-        self.assertIn("machine: pc", caught.exception.message)
+class MissingImageTests(QemuCase):
+    """A machine that cannot have its disks."""
 
     async def test_missing_image(self) -> None:
         """A machine whose image is missing does not start, and says what to do."""

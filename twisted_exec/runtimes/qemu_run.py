@@ -11,7 +11,6 @@ What QEMU tells, and what it does not (it is asked now and then), becomes the ma
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from twisted_exec.api.status import Conflict, ServiceUnavailable
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import (
@@ -41,9 +40,11 @@ from twisted_exec.tls.endpoints import unix_client_endpoint
 from .interfaces import CannotStart, IHotPlug, IKept, IRun, IShutdown, MachineFacts
 from .kvm import has_kvm
 from .processes import Family, Leader
-from .qemu_command import AUTO, KVM, TCG, Disk, Parts, Sockets, arguments, node_name
+from .qemu_command import AUTO, KVM, TCG, Parts, Sockets, arguments
 from .qemu_disks import Disks
+from .qemu_health import Health
 from .qemu_line import SerialLine, SerialPort
+from .qemu_plug import Slots
 from .qemu_process import PATH, BoundProcess, KeptProcess
 from .qmp import QMP, QMPError
 
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _QUIT_SECONDS = 2.0
-_UNPLUG_SECONDS = 10.0
-_DISK_FULL = "DiskFull"
 _LOST = (ConnectionDone, ConnectionLost, QMPError)
 
 
@@ -89,10 +88,7 @@ class QemuRun:
         self._process: BoundProcess | KeptProcess | None = None
         self._control: QMP | None = None
         self._line: SerialLine | None = None
-        self._watching: Deferred[None] | None = None
-        self._unplugging: dict[str, Deferred[None]] = {}
         self._accelerator = ""
-        self._trouble = ""
         self._released = False
         variable, value = facts.marker
         self._environment = {"PATH": PATH, "LANG": "C.UTF-8", variable: value}
@@ -102,6 +98,11 @@ class QemuRun:
             os.path.join(facts.storage, "disks"),
             self._environment,
             driver.reactor,
+        )
+        machine = driver.options.board.machine
+        self._slots = Slots(self._ask, self._disks, machine, driver.reactor)
+        self._health = Health(
+            self._ask, facts, driver.reactor, fall_back=self._fall_back, tidy=self._tidy
         )
         if driver.options.shutdown_seconds:
             alsoProvides(self, IShutdown)
@@ -157,8 +158,7 @@ class QemuRun:
             os.unlink(parts.ignition)  # QEMU has read it
         if (await self._ask("query-status")).get("status") == "prelaunch":
             await self._ask("cont")
-        self._watching = Deferred.fromCoroutine(self._watch())
-        self._watching.addErrback(lambda failure: None)
+        self._health.start(self._driver.watch_seconds)
         return inner
 
     async def _parts(self) -> Parts:
@@ -284,6 +284,20 @@ class QemuRun:
             pass  # it fails again next time, and is emulated again
         self._facts.event("Warning", "KVMFailed", why)
 
+    def _fall_back(self) -> bool:
+        """KVM cannot run what the guest does; emulation can, after another start."""
+        if not self._may_fall_back():
+            return False
+        self._power.why = "KVM cannot run what the guest does: it starts again, emulated"
+        self._without_kvm(self._power.why)
+        if self._control is not None:
+            self._control.execute("quit").addErrback(lambda failure: None)
+        return True
+
+    def _tidy(self) -> None:
+        if isinstance(self._process, KeptProcess):
+            self._process.trim_log()
+
     # What QEMU tells.
 
     def _told(self, event: str, data: dict[str, Any]) -> None:
@@ -296,80 +310,10 @@ class QemuRun:
         elif event == "GUEST_PANICKED":
             self._power.why = "the guest's system panicked"
             self._facts.event("Warning", "Panicked", self._power.why)
-        elif event == "BLOCK_IO_ERROR":
-            self._disk_failed(data)
         elif event == "DEVICE_DELETED":
-            self._unplugged(str(data.get("device")))
-        elif event == "STOP" or (event == "RESUME" and self._trouble != _DISK_FULL):
-            Deferred.fromCoroutine(self._look()).addErrback(lambda failure: None)
-
-    def _disk_failed(self, data: dict[str, Any]) -> None:
-        """A guest learns of most errors itself; it is stopped where the host has no room."""
-        if data.get("action") != "stop":
-            why = str(data.get("reason") or "input/output error")
-            self._facts.event("Warning", "DiskError", f"a disk failed: {why}")
-
-    async def _watch(self) -> None:
-        """Ask now and then: a QEMU that hangs tells nothing."""
-        while not self._power.is_off:
-            await self._look()
-            if self._trouble == _DISK_FULL:
-                with contextlib.suppress(QMPError, ServiceUnavailable):
-                    await self._ask("cont")  # there may be room again
-            if isinstance(self._process, KeptProcess):
-                self._process.trim_log()
-            await deferLater(self._driver.reactor, self._driver.watch_seconds)
-
-    async def _look(self) -> None:
-        """Tell how the machine is, when that has changed."""
-        try:
-            status = (await self._ask("query-status")).get("status")
-        except ServiceUnavailable as error:
-            if not self._power.is_off:
-                self._set_trouble(pb.MACHINE_RUNNING, "NotResponding", error.message)
-            return
-        except QMPError:
-            return  # it is ending
-        if status in ("running", "prelaunch", "shutdown"):
-            self._set_trouble(pb.MACHINE_RUNNING, "", "")
-        elif status == "io-error":
-            self._no_room()
-        elif status == "internal-error":
-            self._internal_error()
+            self._slots.ejected(str(data.get("device")))
         else:
-            self._set_trouble(pb.MACHINE_SUSPENDED, "Paused", f"QEMU has stopped it: {status}")
-
-    def _set_trouble(self, state: int, reason: str, message: str) -> None:
-        if reason == self._trouble:
-            return
-        self._trouble = reason
-        self._facts.changed(state, reason, message)
-        if reason:
-            self._facts.event("Warning", reason, message)
-        else:
-            self._facts.event("Normal", "Resumed", "the machine goes on")
-
-    def _no_room(self) -> None:
-        self._set_trouble(
-            pb.MACHINE_SUSPENDED,
-            _DISK_FULL,
-            "the host has no room for the machine's disks: it stands still, and goes on by itself "
-            "when there is some",
-        )
-
-    def _internal_error(self) -> None:
-        """KVM cannot run what the guest does; emulation can."""
-        if not self._may_fall_back():
-            self._set_trouble(
-                pb.MACHINE_SUSPENDED,
-                "InternalError",
-                "QEMU cannot go on (internal-error): power the machine off and on",
-            )
-            return
-        self._power.why = "KVM cannot run what the guest does: it starts again, emulated"
-        self._without_kvm(self._power.why)
-        if self._control is not None:
-            self._control.execute("quit").addErrback(lambda failure: None)
+            self._health.told(event, data)
 
     async def _ask(self, command: str, **arguments: Any) -> Any:
         """
@@ -437,69 +381,13 @@ class QemuRun:
     # Hardware.
 
     def attach_volume(self, volume: pb.Volume) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._attach(volume))
+        return Deferred.fromCoroutine(self._slots.attach(volume))
 
     def detach_volume(self, name: str) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._detach(name))
+        return Deferred.fromCoroutine(self._slots.detach(name))
 
     def resize_volume(self, volume: pb.Volume) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._resize(volume))
-
-    async def _attach(self, volume: pb.Volume) -> None:
-        self._must_be_pluggable()
-        disk = await self._disks.make(volume)
-        try:
-            await self._ask("blockdev-add", **disk.blockdev())
-            await self._plug(disk)
-        except QMPError as error:
-            self._disks.remove(volume.name)
-            raise Conflict(f"QEMU does not take volume {volume.name!r}: {error}") from None
-
-    async def _plug(self, disk: Disk) -> None:
-        try:
-            await self._ask("device_add", **disk.device())
-        except QMPError:
-            await self._ask("blockdev-del", **{"node-name": disk.node})
-            raise
-
-    async def _detach(self, name: str) -> None:
-        self._must_be_pluggable()
-        card = Disk(name, "").device()["id"]
-        gone = self._unplugging.setdefault(card, Deferred())
-        try:
-            await self._ask("device_del", id=card)
-            await gone.addTimeout(_UNPLUG_SECONDS, self._driver.reactor)
-            await self._ask("blockdev-del", **{"node-name": node_name(name)})
-        except TimeoutError:
-            raise Conflict(
-                f"the guest has not let go of volume {name!r} for {_UNPLUG_SECONDS:.0f} s: unmount it "
-                "there, or power the machine off"
-            ) from None
-        except QMPError as error:
-            raise Conflict(f"QEMU does not let go of volume {name!r}: {error}") from None
-        finally:
-            self._unplugging.pop(card, None)
-        self._disks.remove(name)
-
-    def _unplugged(self, card: str) -> None:
-        waiting = self._unplugging.get(card)
-        if waiting is not None and not waiting.called:
-            waiting.callback(None)
-
-    async def _resize(self, volume: pb.Volume) -> None:
-        size = self._disks.size(volume)
-        try:
-            await self._ask("block_resize", **{"node-name": node_name(volume.name), "size": size})
-        except QMPError as error:
-            raise Conflict(f"volume {volume.name!r} cannot be resized: {error}") from None
-
-    def _must_be_pluggable(self) -> None:
-        machine = self._driver.options.board.machine
-        if machine != "pc":
-            raise Conflict(
-                f"disks of a running {machine} machine cannot be changed: power it off, or use a "
-                "class with machine: pc"
-            )
+        return Deferred.fromCoroutine(self._slots.resize(volume))
 
     # Ending.
 
@@ -544,8 +432,7 @@ class QemuRun:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        self._health.stop()
         if self._control is not None:
             self._control.transport.abortConnection()
         if self._line is not None:
@@ -555,6 +442,7 @@ class QemuRun:
 
     def _exited(self) -> None:
         self._power.is_off = True
+        self._health.stop()
         self._wake()
 
     def _wake(self) -> None:

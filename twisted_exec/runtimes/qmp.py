@@ -20,7 +20,15 @@ from twisted.python.failure import Failure
 
 
 class QMPError(Exception):
-    """QEMU refused a command, or its control line is not what it should be."""
+    """
+    QEMU refused a command, or its control line is not what it should be.
+
+    :param kind: QEMU's word for it, such as ``DeviceNotFound``; mostly ``GenericError``.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class QMP(LineOnlyReceiver):
@@ -79,7 +87,7 @@ class QMP(LineOnlyReceiver):
             if "return" in document:
                 answer.callback(document["return"])
             else:
-                answer.errback(QMPError(_description(document)))
+                answer.errback(_error(document))
 
     def _ready(self, _: object) -> None:
         if not self.greeting.called:
@@ -98,8 +106,9 @@ class QMP(LineOnlyReceiver):
             self.greeting.errback(Failure(ConnectionDone()))
 
 
-def _description(document: dict[str, Any]) -> str:
+def _error(document: dict[str, Any]) -> QMPError:
     error = document.get("error")
     if isinstance(error, dict):
-        return str(error.get("desc") or error.get("class") or error)
-    return "QEMU gave an answer that is none"
+        kind = str(error.get("class") or "")
+        return QMPError(str(error.get("desc") or kind or error), kind)
+    return QMPError("QEMU gave an answer that is none")
