@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
+from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable, one_line
 
 from .answers import read_answer
 from .interfaces import IMachineLogs, IMachineRuntime
@@ -88,6 +88,7 @@ class IRIClient(Service):
         :data:`~twisted_exec.iri.revisions.REVISIONS`.
     :param timeout_seconds: the deadline of every call; default: that of its method
         (:data:`~twisted_exec.iri.methods.DEADLINE_SECONDS`).
+    :ivar trouble: what keeps calls from the runtime, for operators; empty while it answers.
     :raises TargetError: the target cannot be used as given.
     :raises ValueError: there is no such revision.
     """
@@ -115,7 +116,7 @@ class IRIClient(Service):
         self._link: _Link | None = None
         self._stamp: tuple[object, ...] = ()
         self._timeouts = 0
-        self._reachable = True
+        self.trouble = ""
 
     def stopService(self) -> None:
         """Close the connection.  Calls under way fail as cancelled; a later call opens anew."""
@@ -199,7 +200,9 @@ class IRIClient(Service):
             call = CONSOLE.calls.get(attribute) or self.revision.call(attribute)
             raw = call.encode_request(request)
             link = self._open()
-        except (TargetError, FileNotFoundError) as problem:
+        except FileNotFoundError:
+            return fail(self._unreachable("there is no such socket"))
+        except TargetError as problem:
             return fail(self._unreachable(str(problem)))
         except APIError as refusal:
             return fail(refusal)
@@ -283,19 +286,19 @@ class IRIClient(Service):
 
     def _heard(self) -> None:
         self._timeouts = 0
-        if not self._reachable:
-            self._reachable = True
+        if self.trouble:
+            self.trouble = ""
             self._log.info("the machine runtime at {target} answers again", target=self.target)
 
     def _unreachable(self, why: str) -> APIError:
         """Told to operators with the address, once; to users without."""
-        if self._reachable:
-            self._reachable = False
+        if not self.trouble:
             self._log.warn(
                 "the machine runtime at {target} cannot be reached: {why}",
                 target=self.target,
                 why=why,
             )
+        self.trouble = one_line(why) or "cannot be reached"
         return from_grpc(grpc.StatusCode.UNAVAILABLE, why)
 
 
