@@ -27,8 +27,12 @@ from twisted_exec.cli.cluster_options import add_cluster_options, config_of
 from twisted_exec.cli.escape import DEFAULT, Escapes, parse_escape
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
     from twisted_exec.cli.session import Outcome
     from twisted_exec.kube.config import ClientConfig
+    from twisted_exec.streaming.remotecommand_client import ConsoleClient, ConsoleUser
+    from twisted_exec.wire.asked import Asked
 
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Everything typed goes to
@@ -63,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # tenth, and a client uses none of them.
     os.environ.setdefault("AUTOBAHN_USE_NVX", "0")
     try:
-        _open_standard_descriptors()
+        open_standard_descriptors()
         options = parse_options(sys.argv[1:] if argv is None else argv)
-        return _conclude(*_run(options))
+        return conclude(*_run(options))
     except KeyboardInterrupt:  # before or after the session, which has its own signals
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -118,6 +122,13 @@ def make_parser() -> argparse.ArgumentParser:
         "(default: the first that is found)",
     )
     parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
+    add_session_options(parser)
+    add_cluster_options(parser)
+    return parser
+
+
+def add_session_options(parser: argparse.ArgumentParser) -> None:
+    """Options that :class:`Program` needs, whoever is asked for the console."""
     parser.add_argument(
         "--escape",
         metavar="KEY",
@@ -150,8 +161,6 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="drive although somebody else does, who looks on from then on and is told by whom",
     )
-    add_cluster_options(parser)
-    return parser
 
 
 @dataclass(frozen=True)
@@ -203,7 +212,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _open_standard_descriptors() -> None:
+def open_standard_descriptors() -> None:
     """
     A closed one would be given to the first socket that is opened.
 
@@ -225,10 +234,10 @@ def _run(options: argparse.Namespace) -> tuple[Outcome, bool]:
         config = config_of(options)
     except KubeConfigError as error:
         return Outcome(1, str(error)), False
-    return _Program(options, config).run()
+    return _Console(options, config).run()
 
 
-def _conclude(outcome: Outcome, mid_line: bool) -> int:
+def conclude(outcome: Outcome, mid_line: bool) -> int:
     """Say the last words and give the exit code."""
     if mid_line and os.isatty(2) and os.isatty(1):
         _say("")
@@ -254,12 +263,27 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in words)
 
 
-class _Program:
-    """One run: the terminal, the signals and the reactor around a session."""
+class Program:
+    """
+    One run: the terminal, the signals and the reactor around a session.
 
-    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
+    :param options: those of :func:`add_session_options`, and ``name``.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._config = config
+
+    def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
+        """
+        Open the console; fires with its stream.
+
+        :param user: told of everything that comes.
+        """
+        raise NotImplementedError
+
+    def explain(self, error: BaseException) -> str:
+        """The one line for a session that could not be opened."""
+        return explain(error)
 
     def run(self) -> tuple[Outcome, bool]:
         from twisted_exec.cli.modes import Modes
@@ -308,6 +332,48 @@ class _Program:
         return outcomes[0], session.mid_line
 
     def _begin(self, source: int, sink: int) -> None:
+        self._open(source, sink, self._options.timeout)
+
+    def _open(self, source: int, sink: int, timeout: float | None) -> None:
+        from twisted_exec.cli.stdio import Input, Output
+        from twisted_exec.wire.asked import CONSOLE
+
+        reactor, session, options = _reactor(), self._session, self._options
+        self._terminal.make_raw()
+        session.start(
+            Input(source, session.typed, session.input_ended, reactor),
+            Output(sink, session.output_lost, reactor),
+            timeout_seconds=timeout,
+        )
+        asked = replace(CONSOLE, read_only=options.read_only, force=options.force)
+        attempt = self.attempt(session, reactor, asked)
+        session.connecting(attempt)
+        attempt.addErrback(self._refused)
+
+    def _refused(self, failure: Any) -> None:
+        self._session.failed(self.explain(failure.value))
+
+    def _greet(self) -> None:
+        if self._terminal.is_terminal and os.isatty(2):
+            escapes = self._options.escape
+            keys = f" {escapes}." if escapes is not None else ""
+            os.write(2, f"Connected to {self._options.name}.{keys}\r\n".encode())
+
+    def _say(self, lines: str) -> None:
+        """Beside the machine's output, on a terminal that is raw."""
+        if os.isatty(2):
+            start = "\n" if self._session.mid_line else ""
+            os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
+
+
+class _Console(Program):
+    """A run whose console is asked of an API server."""
+
+    def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
+        super().__init__(options)
+        self._config = config
+
+    def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
             self._open(source, sink, self._options.timeout)
             return
@@ -323,45 +389,20 @@ class _Program:
             then=lambda timeout: self._open(source, sink, timeout),
         ).addErrback(self._refused)
 
-    def _open(self, source: int, sink: int, timeout: float | None) -> None:
-        from twisted_exec.cli.stdio import Input, Output
+    def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
+        """See :meth:`Program.attempt`."""
         from twisted_exec.kube.exec import TIMEOUT_SECONDS, open_console
-        from twisted_exec.wire.asked import CONSOLE
 
-        reactor, session, options = _reactor(), self._session, self._options
-        self._terminal.make_raw()
-        session.start(
-            Input(source, session.typed, session.input_ended, reactor),
-            Output(sink, session.output_lost, reactor),
-            timeout_seconds=timeout,
-        )
-        attempt = open_console(
+        return open_console(
             self._config,
             self._config.namespace,
-            options.name,
-            session,
+            self._options.name,
+            user,
             reactor,
-            timeout_seconds=options.request_timeout or TIMEOUT_SECONDS,
-            asked=replace(CONSOLE, read_only=options.read_only, force=options.force),
-            among=options.among,
+            timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+            asked=asked,
+            among=self._options.among,
         )
-        session.connecting(attempt)
-        attempt.addErrback(self._refused)
-
-    def _refused(self, failure: Any) -> None:
-        self._session.failed(explain(failure.value))
-
-    def _greet(self) -> None:
-        if self._terminal.is_terminal and os.isatty(2):
-            escapes = self._options.escape
-            keys = f" {escapes}." if escapes is not None else ""
-            os.write(2, f"Connected to {self._options.name}.{keys}\r\n".encode())
-
-    def _say(self, lines: str) -> None:
-        """Beside the machine's output, on a terminal that is raw."""
-        if os.isatty(2):
-            start = "\n" if self._session.mid_line else ""
-            os.write(2, f"{start}{lines}\n".replace("\n", "\r\n").encode())
 
 
 def explain(error: BaseException) -> str:

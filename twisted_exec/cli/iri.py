@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.cli import iri_exec
 from twisted_exec.cli.console import one_line
 from twisted_exec.cli.iri_options import NowhereError, Place, add_runtime_options, place
 from twisted_exec.cli.iri_shown import FORMATS
@@ -57,6 +58,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     happened = _output(_command(commands, "events", "what happened to machines", _events))
     happened.add_argument("id", metavar="ID", nargs="?", default="", help="only to this machine")
+
+    iri_exec.register(commands)
 
     made = _output(_command(commands, "create", "make a machine", _create))
     made.add_argument(
