@@ -46,3 +46,4 @@ class MainTests(SynchronousTestCase):
         code, stdout, _ = self.run_main("--help")
         self.assertEqual(code, 0)
         self.assertIn("pki", stdout)
+        self.assertIn("iri", stdout)
