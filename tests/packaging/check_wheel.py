@@ -14,7 +14,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-PROGRAMS = ("exec-apiserver", "exec-poollet", "exec-runtime", "exec-standalone")
+PROGRAMS = ("exec-apiserver", "exec-broker", "exec-poollet", "exec-runtime", "exec-standalone")
 COMMANDS = ("kubectl-console", "twisted-exec")
 
 

@@ -95,16 +95,16 @@ def new_key() -> bytes:
 
 def key_of(content: bytes) -> bytes:
     """
-    The key from the file that replicas share.
+    The key from the file that replicas share: all of its bytes, also a last line end.
 
     :raises TLSConfigError: too little to be a secret.
     """
-    if len(content.strip()) < LEAST_KEY_BYTES:
+    if len(content) < LEAST_KEY_BYTES:
         raise TLSConfigError(
             f"the token key has fewer than {LEAST_KEY_BYTES} bytes: "
             "make it with head -c 32 /dev/urandom | base64"
         )
-    return content.strip()
+    return content
 
 
 @dataclass(frozen=True)
