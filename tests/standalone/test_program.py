@@ -116,6 +116,21 @@ class ReadyTests(StandaloneCase):
         self.assertEqual(code, 7, said)
         self.assertIn("session ended: Completed: ", said)
 
+    async def test_own_machine(self) -> None:
+        """The tutorial's machine names no pool, and runs."""
+        await self.ready()
+        env = {"KUBECONFIG": self.kubeconfig, "HOME": self.directory}
+        kubectl = kubectls.found()["kubectl"]
+        mine = os.path.join(os.path.dirname(__file__), "../../docs/tutorial/mine.yaml")
+        for argv in (
+            ("apply", "-f", mine),
+            ("wait", "machine", "mine", "--for=jsonpath={.status.state}=Running", "--timeout=60s"),
+        ):
+            code, _, said = await kubectls.run(kubectl, *argv, env=env)
+            self.assertEqual(code, 0, said)
+        code, shown, _ = await kubectls.run(kubectl, "get", "events", env=env)
+        self.assertRegex(shown, r"Normal +Scheduled +machine/mine +placed in machine pool local")
+
     async def test_kubectl_console_of_the_machine(self) -> None:
         """Firmware is talked to by a script."""
         await self.ready()

@@ -40,6 +40,7 @@ from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
+from twisted_exec.apiserver.scheduler import Scheduler
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
@@ -91,6 +92,7 @@ def assemble(
     allowed_origins: Collection[bytes] = (),
     authorities: Mapping[str, Reloading[Authority]] | None = None,
     signing_seconds: float = DEFAULT_LIFE_SECONDS,
+    scheduling: bool = False,
 ) -> Parts:
     """
     Join the parts.
@@ -103,6 +105,7 @@ def assemble(
     :param authorities: sign what is asked for by certificate signing requests, by the
         signer's name.
     :param signing_seconds: how long their certificates are good at most.
+    :param scheduling: give machines that have no pool one.
     """
     served, names = kinds.served(dialects), PodNames(dialects)
     registry = Registry((*served, kinds.PODS) if pods_view else served)
@@ -131,6 +134,8 @@ def assemble(
             storage, bare, authorizer, dialects, authorities, reactor, now, signing_seconds
         )
         followers.append(signer)
+    if scheduling:
+        followers += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
     routes, limits = Routes(), limits or Limits()
     rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:

@@ -75,6 +75,7 @@ class Settings:
     :param signing: signs what poollets show; ``None``: nobody does here.
     :param client_signing: signs what poollets are known by.
     :param signing_seconds: how long such certificates are good at most.
+    :param scheduling: give machines that have no pool one.
     """
 
     listen: str
@@ -95,6 +96,7 @@ class Settings:
     signing: CAPair | None = None
     client_signing: CAPair | None = None
     signing_seconds: float = DEFAULT_LIFE_SECONDS
+    scheduling: bool = True
 
 
 class _Credentials:
@@ -176,6 +178,7 @@ class APIServer(Service):
             allowed_origins=settings.allowed_origins,
             authorities=self._authorities,
             signing_seconds=settings.signing_seconds,
+            scheduling=settings.scheduling,
         )
         self._site = Site(self._parts.dispatcher, reactor)
         self._site.requestFactory = APIRequest

@@ -173,6 +173,8 @@ class Options(BrowserOptions):
             "Accept poollet certificates that name only their address (foreign poollets).",
         ],
         *PODS_FLAGS,
+        ["scheduler", None, "Give machines that have no pool one.  The default."],
+        ["no-scheduler", None, "Leave that to another program, such as ironcore's own."],
     ]
 
     def __init__(self) -> None:
@@ -192,6 +194,8 @@ class Options(BrowserOptions):
         :raises UsageError: something needed is missing, or something cannot be.
         """
         wants_pods_view(self)
+        if self["scheduler"] and self["no-scheduler"]:
+            raise UsageError("--scheduler and --no-scheduler: give one of them")
         try:
             self["dialect"] = one_of_each(self["dialect"])
         except ValueError as error:
@@ -251,6 +255,7 @@ def settings(options: Options) -> Settings:
         pods_view=wants_pods_view(options),
         dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),
+        scheduling=not options["no-scheduler"],
         signing=_pair(options, _SIGNING),
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),

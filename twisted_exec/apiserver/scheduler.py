@@ -1,0 +1,211 @@
+"""
+The scheduler: gives machines that have no pool one.
+
+Level-triggered: it knows the machines without a pool, how many the pools have, and the pools
+themselves, by following the store; whenever one of these changes it looks at all that wait,
+oldest first.  What is decided is said by :mod:`twisted_exec.apiserver.placement`.
+
+A machine is bound by an update that holds only if the machine is still as it was decided about
+(its resourceVersion), so several servers over one store, or a user, may bind machines at the
+same time and none is bound twice.  Two servers may still give the last place of a pool to two
+machines at once; the pool's runtime then refuses one, which says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Object, machine_kind
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, Conflict, NotFound
+from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.placement import Placement, facts_of, plan, turn_of
+from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
+from twisted_exec.apiserver.verbs import Target, Verbs
+from twisted_exec.storage.history import Key, key_of
+from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
+
+COMPONENT = "scheduler"
+SOON_SECONDS = 0.02
+"""A burst of changes is looked at once."""
+TELL_SECONDS = 60.0
+"""How often a machine that waits is told why, when the reason changes."""
+
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 60.0
+
+
+class Scheduler(Service):
+    """
+    Binds the machines of one dialect.
+
+    :param storage: started before this service is.
+    :param verbs: without admissions.
+    :param now: seconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        storage: IStorage,
+        verbs: Verbs,
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        self._dialect, self._storage, self._verbs = dialect, storage, verbs
+        self._clock = clock
+        self._kind = machine_kind(dialect)
+        self._reports = Reports(verbs, COMPONENT, now)
+        self._waiting: dict[Key, Object] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        self._bound: Counter[tuple[str, str]] = Counter()
+        self._pools: dict[str, Object] = {}
+        self._told: dict[Key, tuple[float, Placement]] = {}
+        self._watches: list[IWatch] = []
+        self._looking = self._again = False
+        self._call: IDelayedCall | None = None
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+
+    def startService(self) -> None:
+        """Take up what there is, and follow the store."""
+        super().startService()
+        followed: list[tuple[Resource, Callable[[Event], None]]] = [
+            (self._dialect.pool, self._pool_changed),
+            (self._dialect.workload, self._machine_changed),
+        ]
+        for resource, take in followed:
+            self._watches.append(self._storage.watch(resource, self._storage.version(), take))
+            taking = Deferred.fromCoroutine(self._take_up(resource, take))
+            taking.addErrback(partial(self._log.failure, "cannot list what is to be placed"))
+
+    async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
+        listing = await self._storage.list(resource)
+        for obj in listing.items:
+            take(Event(ADDED, obj, None, listing.version))
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+
+    def _pool_changed(self, event: Event) -> None:
+        name = event.obj["metadata"]["name"]
+        known = self._pools.pop(name, None)
+        if event.type != DELETED:
+            self._pools[name] = event.obj
+            # Pools tell often that they are well, which places no machine.
+            if known is not None and facts_of(known) == facts_of(event.obj):
+                return
+        self._look_in(SOON_SECONDS)
+
+    def _machine_changed(self, event: Event) -> None:
+        machine, key = event.obj, key_of(event.obj)
+        uid = machine["metadata"]["uid"]
+        before, place = self._places.pop(uid, None), None
+        self._waiting.pop(key, None)
+        if event.type != DELETED:
+            pool = self._dialect.pool_name(machine)
+            if pool:
+                place = self._places[uid] = pool, self._dialect.class_name(machine)
+            elif "deletionTimestamp" not in machine["metadata"]:
+                self._waiting[key] = machine
+        if key not in self._waiting:
+            self._told.pop(key, None)
+        if before != place:
+            self._bound.subtract([before] if before else [])
+            self._bound.update([place] if place else [])
+        if key in self._waiting or before != place:
+            self._look_in(SOON_SECONDS)
+
+    def _look_in(self, seconds: float) -> None:
+        if not self.running or not self._waiting:
+            return
+        if self._call is not None and self._call.active():
+            if self._call.getTime() <= self._clock.seconds() + seconds:
+                return
+            self._call.cancel()
+        self._call = self._clock.callLater(seconds, self._look)
+
+    def _look(self) -> None:
+        if self._looking:
+            self._again = True
+            return
+        self._looking, self._again = True, False
+        Deferred.fromCoroutine(self._pass()).addErrback(self._failed).addBoth(self._looked)
+
+    def _looked(self, _: object) -> None:
+        self._looking = False
+        if self._again:
+            self._look_in(SOON_SECONDS)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("placing machines failed", failure)
+        self._retry()
+
+    def _retry(self) -> None:
+        self._look_in(self._retry_seconds)
+        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+
+    async def _pass(self) -> None:
+        assumed = Counter(self._bound)
+        pools = list(self._pools.values())
+        for machine in sorted(self._waiting.values(), key=turn_of):
+            if not self.running:
+                return
+            placement = plan(self._dialect, machine, pools, assumed)
+            if not placement.pool:
+                await self._leave(machine, placement)
+                continue
+            try:
+                await self._bind(machine, placement.pool)
+            except (Conflict, NotFound):
+                continue  # it changed meanwhile, and that change brings us back
+            except APIError as error:
+                self._log.error("{name} waits: {error}", name=_named(machine), error=error)
+                self._retry()
+                return
+            assumed[placement.pool, self._dialect.class_name(machine)] += 1
+            self._retry_seconds = _FIRST_RETRY_SECONDS
+
+    async def _bind(self, machine: Object, pool: str) -> None:
+        spec = {**machine["spec"], self._dialect.pool_reference: {"name": pool}}
+        target = Target(self._kind, *key_of(machine))
+        options = WriteOptions(manager=COMPONENT)
+        bound = await self._verbs.update(OURSELVES, target, {**machine, "spec": spec}, options)
+        self._log.info("{name} goes to {pool}", name=_named(machine), pool=pool)
+        told = f"placed in {self._dialect.pool_noun} {pool}"
+        await self._reports.tell(self._kind, bound, NORMAL, "Scheduled", told)
+
+    async def _leave(self, machine: Object, placement: Placement) -> None:
+        """It waits; its user is told why, now and then."""
+        key, now = key_of(machine), self._clock.seconds()
+        last, told = self._told.get(key, (None, None))
+        if told == placement:
+            return
+        if last is not None and now - last < TELL_SECONDS:
+            self._look_in(last + TELL_SECONDS - now)
+            return
+        self._told[key] = now, placement
+        await self._reports.tell(self._kind, machine, WARNING, placement.reason, placement.message)
+
+
+def _named(machine: Object) -> str:
+    return "/".join(key_of(machine))
