@@ -1,0 +1,256 @@
+"""
+Brokers before brokers: four clusters in one process, real sockets between all, a shell in the last.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+from twisted.trial.unittest import TestCase
+
+from tests.apiserver.chain import POOL, pki, read, reactor
+from tests.apiserver.support import AuditList
+from tests.apiserver.test_connect import binding
+from tests.flows.consoles import Screen, watch
+from tests.runtimes.support import SHELL, pause
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.service import APIServer
+from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.poollet.service import Settings as PoolletSettings
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.host import RuntimeHost
+from twisted_exec.runtimes.host import Settings as RuntimeSettings
+from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
+from twisted_exec.runtimes.machinebroker.identity import Identity
+from twisted_exec.runtimes.machinebroker.objects import Place
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.tls.pki import FORWARDING_USER, write_kubeconfig
+from twisted_exec.wire.remotecommand import TerminalSize
+
+MACHINES, CLASSES = kinds.MACHINES.resource, kinds.MACHINECLASSES.resource
+NAMESPACE = "default"
+
+
+class Cluster:
+    """
+    An API server, the poollet of a pool, and the pool's runtime: a broker before another cluster, or
+    the shells of this host.
+    """
+
+    def __init__(self, name: str, directory: str, behind: Cluster | None) -> None:
+        self.name, self.directory, self.behind = name, directory, behind
+        self.audit = AuditList()
+        self._running: list[Any] = []
+        self._clients: list[KubeClient] = []
+
+    async def start(self) -> None:
+        """All three; fires when the pool is registered."""
+        made = pki()
+        serving, forwarding = made.pair("apiserver"), made.pair("apiserver-forwarding")
+        settings = APIServerSettings(
+            listen="tcp:0:interface=127.0.0.1",
+            certificate=serving.certificate,
+            key=serving.key,
+            client_ca=made.client_ca,
+            poollet_certificate=forwarding.certificate,
+            poollet_key=forwarding.key,
+            poollet_ca=made.serving_ca,
+            drain_seconds=0.0,
+        )
+        self.server = APIServer(settings, MemoryStorage(), self.audit, reactor)
+        await self._begin(self.server)
+        self.client = self._client("user-admin")
+        await self.permit()
+        small = {"metadata": {"name": "shell"}, "capabilities": {"cpu": "1", "memory": "64Mi"}}
+        small |= {"apiVersion": CLASSES.api_version, "kind": CLASSES.kind}
+        await self.client.create(CLASSES, small)
+        await self._begin(self._runtime() if self.behind is None else self._broker(self.behind))
+        await self._begin(self._poollet())
+
+    async def permit(self) -> None:
+        """Let the user of the first cluster open consoles here."""
+        user = binding(self.known_as("jane"), "edit")
+        await self.client.create(kinds.ROLEBINDINGS.resource, user, NAMESPACE)
+
+    def known_as(self, user: str) -> str:
+        """What a user of the first cluster is called here."""
+        before = [chr(each) for each in range(ord("a"), ord(self.name))]
+        return ":".join([*reversed(before), user])
+
+    def kubeconfig(self, name: str) -> str:
+        """Of a certificate, such as ``user-jane``."""
+        path = os.path.join(self.directory, f"{self.name}-{name}.kubeconfig")
+        pair = pki().pair(name)
+        contents = [read(each) for each in (pki().serving_ca, pair.certificate, pair.key)]
+        write_kubeconfig(
+            path,
+            server=self.server.url,
+            ca_pem=contents[0],
+            certificate_pem=contents[1],
+            key_pem=contents[2],
+            user=name,
+            replace=True,
+        )
+        return path
+
+    def _begin(self, service: Any) -> Any:
+        ready = service.when_ready()
+        service.startService()
+        self._running.append(service)
+        return ready
+
+    def _client(self, name: str) -> KubeClient:
+        client = KubeClient(load(self.kubeconfig(name)), reactor)
+        self._clients.append(client)
+        return client
+
+    @property
+    def _target(self) -> str:
+        return f"unix://{self.directory}/{self.name}.iri"
+
+    def _runtime(self) -> RuntimeHost:
+        settings = RuntimeSettings(
+            classes=parse({"classes": [SHELL]}),
+            state_directory=os.path.join(self.directory, self.name),
+            iri_target=self._target,
+        )
+        return RuntimeHost(settings, self.audit, reactor)
+
+    def _broker(self, behind: Cluster) -> BrokerHost:
+        config = load(behind.kubeconfig("user-admin"))
+        client = KubeClient(config, reactor)
+        self._clients.append(client)
+        settings = Settings(
+            place=Place(IRONCORE, NAMESPACE, self.name, POOL),
+            identity=Identity(self.name),
+            state_directory=os.path.join(self.directory, self.name),
+            iri_target=self._target,
+        )
+        return BrokerHost(settings, client, lambda: config, self.audit, reactor)
+
+    def _poollet(self) -> Poollet:
+        made = pki()
+        pair = made.pair(f"poollet-{POOL}")
+        settings = PoolletSettings(
+            pool=POOL,
+            provider_id=f"test://{self.name}",
+            certificate=pair.certificate,
+            key=pair.key,
+            listen="tcp:0:interface=127.0.0.1",
+            client_ca=made.client_ca,
+            requestheader_ca=made.forwarding_ca,
+            requestheader_names=[FORWARDING_USER],
+            addresses=[("InternalIP", "127.0.0.1")],
+            drain_seconds=0.0,
+        )
+        runtime = IRIClient(self._target, reactor)
+        runtime.startService()
+        self._running.append(runtime)
+        client = self._client(f"poollet-{POOL}-client")
+        return Poollet(settings, client, runtime, self.audit, reactor)
+
+    async def stop(self) -> None:
+        """The poollet first."""
+        while self._running:
+            await maybeDeferred(self._running.pop().stopService)
+        for client in self._clients:
+            await client.close()
+
+    async def machines(self) -> list[Object]:
+        """As they are here."""
+        return list((await self.client.list(MACHINES, NAMESPACE))["items"])
+
+
+class NestedTests(TestCase):
+    """A user of cluster A, three brokers, a shell of cluster D."""
+
+    timeout = 120
+
+    async def setUp(self) -> None:
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        self.clusters: list[Cluster] = []
+        behind = None
+        for name in "dcba":
+            behind = Cluster(name, directory, behind)
+            self.clusters.insert(0, behind)
+            self.addCleanup(behind.stop)
+            await behind.start()
+        self.first, self.last = self.clusters[0], self.clusters[-1]
+        self.jane = self.first.kubeconfig("user-jane")
+        wanted = {
+            "apiVersion": MACHINES.api_version,
+            "kind": MACHINES.kind,
+            "metadata": {"name": "sh"},
+            "spec": {"machineClassRef": {"name": "shell"}, "machinePoolRef": {"name": POOL}},
+        }
+        await self.first.client.create(MACHINES, wanted, NAMESPACE)
+        await self.state("Running")
+
+    async def state(self, wanted: str) -> None:
+        """Wait until the user's own Machine is in a state."""
+        while (await self.first.machines())[0].get("status", {}).get("state") != wanted:
+            await pause()
+
+    async def open(self) -> Screen:
+        """A console that answers."""
+        screen = await watch(self.jane, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        return screen
+
+    async def test_console(self) -> None:
+        """Answers, the window's size and the exit code pass through twelve hops, under one id."""
+        screen = await self.open()
+        screen.transport.window_changed(TerminalSize(101, 42))
+        await screen.ask(b"stty size\n", rb"\n42 101\r\n")
+        screen.type(b"exit 7\n")
+        lost = await screen.ended
+        self.assertEqual(lost.ending.exit_code, 7)
+        for cluster in self.clusters:
+            while sum(each["event"] == "end" for each in cluster.audit) < 3:
+                await pause()
+            users = {each["user"] for each in cluster.audit}
+            self.assertEqual(users, {cluster.known_as("jane")})
+        ids = {each["session"] for cluster in self.clusters for each in cluster.audit}
+        self.assertEqual(len(ids), 1)
+
+    async def test_ends(self) -> None:
+        """
+        Why a session ends is told to the user, whichever cluster ends it: the last takes a right
+        away, the first powers the machine off, and deletes it, from all clusters.
+        """
+        screen = await self.open()
+        name = f"{self.last.known_as('jane')}-edit"
+        await self.last.client.delete(kinds.ROLEBINDINGS.resource, name, NAMESPACE)
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
+        self.assertIn('User "c:b:a:jane" cannot create', lost.ending.message)
+        with self.assertRaises(APIError) as caught:
+            await watch(self.jane, "sh")
+        self.assertEqual(caught.exception.code, 403)
+        self.assertIn('User "c:b:a:jane" cannot create', caught.exception.message)
+
+        await self.last.permit()
+        screen = await self.open()
+        off = {"spec": {"power": "Off"}}
+        await self.first.client.patch(MACHINES, "sh", off, NAMESPACE)
+        lost = await screen.ended
+        self.assertEqual(lost.ending.reason, "PoweredOff")
+        await self.state("Shutdown")
+        (there,) = await self.last.machines()
+        self.assertEqual(there["spec"]["power"], "Off")
+
+        await self.first.client.delete(MACHINES, "sh", NAMESPACE)
+        while any([await each.machines() for each in self.clusters]):
+            await pause()
