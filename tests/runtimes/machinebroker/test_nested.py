@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import maybeDeferred
 from twisted.trial.unittest import TestCase
 
-from tests.apiserver.chain import POOL, pki, read, reactor
+from tests.apiserver.chain import POOL, pki, reactor, read
 from tests.apiserver.support import AuditList
 from tests.apiserver.test_connect import binding
 from tests.flows.consoles import Screen, watch
