@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import APIError, NotFound, NotImplementedByBackend
+from twisted_exec.api.status import AlreadyExists, APIError, NotFound
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.iri.protos import console_pb2, event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -171,6 +171,7 @@ class MemoryRuntime:
             made.metadata.id = uuid.uuid4().hex
             if not self.starts_pending:
                 self._power(made)
+            self._report_parts(made)
             self.machines[made.metadata.id] = made
             return pb.CreateMachineResponse(machine=made)
 
@@ -228,8 +229,48 @@ class MemoryRuntime:
 
         return self._do("log", token)
 
-    def _unsupported(self, request: Any) -> Deferred[Any]:
-        return fail(NotImplementedByBackend("not supported"))
+    def _report_parts(self, one: pb.Machine) -> None:
+        """What a machine has is attached, under a handle of the runtime's own."""
+        for has, told in (
+            (one.spec.volumes, one.status.volumes),
+            (one.spec.network_interfaces, one.status.network_interfaces),
+        ):
+            del told[:]
+            for part in has:
+                told.add(name=part.name, handle=f"handle-{part.name}", state=1)
 
-    attach_volume = detach_volume = update_volume = _unsupported
-    attach_network_interface = detach_network_interface = _unsupported
+    def _part(self, name: str, request: Any, parts: str, new: Any, old: str = "") -> Deferred[Any]:
+        """Replace, add or take away one part of a machine."""
+
+        def change() -> Any:
+            one = self._find(request.machine_id)
+            has = getattr(one.spec, parts)
+            gone = old or new.name
+            there = [part for part in has if part.name == gone]
+            if bool(there) == name.startswith("attach"):
+                raise (AlreadyExists("parts", gone) if there else NotFound("parts", gone))
+            for part in there:
+                has.remove(part)
+            if new is not None:
+                has.append(new)
+            self._report_parts(one)
+            return None
+
+        return self._do(name, change)
+
+    def attach_volume(self, request: Any) -> Deferred[Any]:
+        return self._part("attach_volume", request, "volumes", request.volume)
+
+    def detach_volume(self, request: Any) -> Deferred[Any]:
+        return self._part("detach_volume", request, "volumes", None, request.name)
+
+    def update_volume(self, request: Any) -> Deferred[Any]:
+        return self._part("update_volume", request, "volumes", request.volume)
+
+    def attach_network_interface(self, request: Any) -> Deferred[Any]:
+        new = request.network_interface
+        return self._part("attach_network_interface", request, "network_interfaces", new)
+
+    def detach_network_interface(self, request: Any) -> Deferred[Any]:
+        name = "detach_network_interface"
+        return self._part(name, request, "network_interfaces", None, request.name)

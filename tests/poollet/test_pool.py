@@ -15,6 +15,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.poollet.pool import (
     HEARTBEAT_SECONDS,
+    LOOK_SECONDS,
     RUNTIME_SECONDS,
     Pool,
     default_addresses,
@@ -34,6 +35,7 @@ class PoolTests(SynchronousTestCase):
         self.runtime = MemoryRuntime()
         self.machines: list[dict[str, Any]] = []
         self.names: list[str] = []
+        self.offers = 0
         self.pool = self.make()
         self.make_class("pty", cpu="1", memory="1Gi")
 
@@ -49,8 +51,12 @@ class PoolTests(SynchronousTestCase):
             classes=lambda: self.successResultOf(self.client.list(CLASSES))["items"],
             known=lambda: self.cluster.objects.get((POOLS, "", "pool-a")),
             on_runtime=self.names.append,
+            on_offer=self.count_offer,
             now=self.clock.seconds,
         )
+
+    def count_offer(self) -> None:
+        self.offers += 1
 
     def make_class(self, name: str, **capabilities: str) -> None:
         obj = {"metadata": {"name": name}, "capabilities": capabilities}
@@ -207,6 +213,23 @@ class PoolTests(SynchronousTestCase):
         self.clock.advance(HEARTBEAT_SECONDS)
         self.assertEqual(self.status()["capacity"], {"class/machine.pty": "10"})
         self.assertEqual(self.status()["allocatable"], {"class/machine.pty": "10"})
+
+    def test_offers_at_once_38(self) -> None:
+        """What the runtime offers anew is told before the next heartbeat, and only then."""
+        self.make_class("vm", cpu="1")
+        self.start()
+        patched = self.cluster.requests.count(("patch", "machinepools", "", "pool-a"))
+        self.clock.advance(LOOK_SECONDS)
+        self.assertEqual(
+            self.cluster.requests.count(("patch", "machinepools", "", "pool-a")), patched
+        )
+        self.runtime.classes["vm"] = ({"cpu": 1}, 2)
+        self.clock.advance(LOOK_SECONDS - 1)
+        self.clock.advance(1)
+        self.assertEqual(
+            self.status()["capacity"], {"class/machine.pty": "10", "class/machine.vm": "2"}
+        )
+        self.assertEqual(self.offers, 2)
 
     def test_allocatable(self) -> None:
         """Machines of a class use it up, never below nothing."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twisted.logger import Logger
 
-from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, BadGateway, Conflict, NotFound
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient
@@ -44,7 +44,7 @@ class Gone(Exception):
 
 
 class Refused(APIError):
-    """The runtime did not do what it was asked for; the Machine's users were told."""
+    """What the Machine needs was not done, and its users were told why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Actor:
         Do one thing.
 
         :raises Gone: the Machine is no longer there.
-        :raises Refused: by the runtime.
+        :raises Refused: by the runtime, or of what the Machine refers to; its users were told.
         :raises APIError: by the API server.
         """
         match action:
@@ -87,9 +87,8 @@ class Actor:
                 return Done(await self.patch(machine, {"metadata": metadata}))
             case PatchStatus(status):
                 return Done(await self.patch(machine, {"status": status}, "status"))
-            case PatchObject(resource, namespace, name, patch):
-                await self.client.patch(resource, name, patch, namespace)
-                return Done()
+            case PatchObject():
+                return await self._patch_other(machine, action)
         try:
             return await self._change_runtime(machine, action)
         except APIError as refused:
@@ -100,6 +99,18 @@ class Actor:
                 reason=refused.reason,
                 retry_after_seconds=refused.retry_after_seconds,
             ) from None
+
+    async def _patch_other(self, machine: Object, action: PatchObject) -> Done:
+        """Claim or release what the Machine refers to.  Who was faster is no trouble yet."""
+        try:
+            await self.client.patch(action.resource, action.name, action.patch, action.namespace)
+        except APIError as refused:
+            if refused.reason == Conflict.reason:
+                raise
+            told = f"{action.resource.qualified} {action.name!r}: {refused.message}"
+            self.report(machine, "Warning", "ClaimFailed", told)
+            raise Refused(told, code=refused.code, reason=refused.reason) from None
+        return Done()
 
     async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:
         """

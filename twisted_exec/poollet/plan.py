@@ -22,6 +22,7 @@ from twisted_exec.poollet.actions import (
     Action,
     Create,
     Delete,
+    PatchStatus,
     Plan,
     SetAnnotations,
     SetFinalizers,
@@ -138,7 +139,8 @@ def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Aro
     if problem:
         parts.lack(Lacking(CLASS_NOT_READY, problem))
     if parts.claims:
-        return Plan(tuple(parts.claims), unsettled=True)
+        told = _lacking(machine, parts, terms, now, trouble).actions if trouble else ()
+        return Plan((*told, *parts.claims), trouble, unsettled=True)
     reads = _unread(machine, parts, parts.volumes, around)
     if reads:
         return Plan(reads=reads)
@@ -146,11 +148,11 @@ def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Aro
     _give_secrets(machine, made, parts, terms, around)
     if parts.lacks:
         return _lacking(machine, parts, terms, now)
-    told = []
+    status = []
     if trouble or _says_otherwise(machine):
         ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
-        told = status_patch(machine, terms.dialect, now, {READY: ready}, state="Pending")
-    return Plan((*told, Create(made)), trouble, unsettled=True)
+        status = status_patch(machine, terms.dialect, now, {READY: ready}, state="Pending")
+    return Plan((*status, Create(made)), trouble, unsettled=True)
 
 
 def _says_otherwise(machine: Object) -> bool:
@@ -191,9 +193,11 @@ def _give_secrets(
             parts.lack(Lacking(lacking.reason, f'volume "{volume.name}": {lacking.message}'))
 
 
-def _lacking(machine: Object, parts: Parts, terms: Terms, now: str) -> Plan:
+def _lacking(machine: Object, parts: Parts, terms: Terms, now: str, trouble: str = "") -> Plan:
     """The runtime cannot be asked for a machine yet."""
-    reason, problem = next(iter(parts.lacks.items()))[0], "; ".join(parts.lacks.values())
+    reason, problem = next(iter(parts.lacks)), "; ".join(parts.lacks.values())
+    if trouble:
+        problem += f": {trouble}"
     told = {READY: ("False", reason, problem), **parts_told(machine, None, parts, terms)}
     return Plan(
         tuple(status_patch(machine, terms.dialect, now, told, state="Pending")),
@@ -214,47 +218,67 @@ def _keeping(
     reads = _unread(machine, parts, giving, around, new=False)
     if reads:
         return Plan(reads=reads)
-    actions: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, around)]
+    if parts.claims and not trouble:
+        return Plan(tuple(parts.claims), unsettled=True)
+    changes: list[Action] = [*parts.claims, *_with_secrets(wanted, parts, around)]
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
-        actions.append(SetPower(machine_id, power))
+        changes.append(SetPower(machine_id, power))
     annotations = annotations_of(machine, observed, parts, terms)
     if annotations != dict(observed.metadata.annotations):
-        actions.append(SetAnnotations(machine_id, annotations))
-    try:
-        actions += provided(machine, parts.mapping, observed, terms.domain, around)
-        actions += _releases(machine, terms, around, observed)
-    except Unread:
-        pass  # what cannot be read was told by the parts, and is tried again with them
+        changes.append(SetAnnotations(machine_id, annotations))
+    told: list[Action] = [
+        *_told_back(machine, observed, parts, terms, around),
+        *_running_status(machine, observed, parts, terms, now, trouble),
+    ]
     state = STATES.get(observed.status.state)
     problem = trouble or ("" if state else f"the runtime reports state {observed.status.state}")
+    unsettled = state == "Pending" or (state == "Running" and not wants_power(machine))
+    return Plan(
+        # What is in trouble is told before it is tried again: that may fail again.
+        (*told, *changes) if trouble else (*changes, *told),
+        problem or "; ".join(parts.lacks.values()),
+        unsettled=unsettled,
+        reason="" if problem else next(iter(parts.lacks), ""),
+        waits=bool(parts.lacks) and not parts.claims,
+    )
+
+
+def _told_back(
+    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, around: Around
+) -> list[PatchObject]:
+    """What other objects are to say of the Machine.  What of it was given up is told first."""
+    try:
+        return [
+            *provided(machine, parts.mapping, observed, terms.domain, around),
+            *_releases(machine, terms, around, observed),
+        ]
+    except Unread:
+        return []  # the parts have told it, and it is tried again with them
+
+
+def _running_status(
+    machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str, trouble: str
+) -> list[PatchStatus]:
+    known = observed.status.state in STATES
+    problem = trouble or ("" if known else f"the runtime reports state {observed.status.state}")
     told = {
         READY: conditions.ready(observed, problem),
         **parts_told(machine, observed, parts, terms, trouble),
         **conditions.copied(observed),
     }
-    status = status_patch(
+    machine_id = f"{terms.runtime_name}://{observed.metadata.id}"
+    return status_patch(
         machine,
         terms.dialect,
         now,
         told,
         only=True,
-        state=state,
+        state=STATES.get(observed.status.state),
         observedGeneration=observed_generation(machine, observed, terms.dialect),
-        **{terms.dialect.id_field: f"{terms.runtime_name}://{machine_id}"},
+        **{terms.dialect.id_field: machine_id},
         **parts_status(machine, observed, parts, terms, now),
-    )
-    running = state == "Running"
-    unsettled = state == "Pending" or (running and not wants_power(machine))
-    lacking = "; ".join(parts.lacks.values())
-    reason = next(iter(parts.lacks), "")
-    return Plan(
-        (*actions, *status),
-        problem or lacking,
-        unsettled=unsettled,
-        reason="" if problem else reason,
-        waits=bool(lacking) and not parts.claims,
     )
 
 

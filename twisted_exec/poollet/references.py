@@ -26,6 +26,10 @@ from twisted_exec.poollet.around import Around, Key, Object, Unread
 MAX_FOLLOWED = 64
 """Secrets that are followed; who waits for more looks again now and then."""
 
+MISSING_SECONDS = 1.0
+"""For so long an object may be missing before that is told: an API server shows a poollet what
+its machines need, a moment after they are its own."""
+
 _Place = tuple[Resource, str, str]
 
 
@@ -44,6 +48,8 @@ class References:
     class_of: Callable[[str], tuple[str, str]]
     _copies: dict[Resource, Reflector] = field(default_factory=dict)
     _readers: dict[_Place, set[str]] = field(default_factory=dict)
+    _missed: dict[_Place, float] = field(default_factory=dict)
+    """When an object was first missing that somebody looked for."""
     _followed: dict[Key, Reflector] = field(default_factory=dict)
     _stopping: list[Deferred[None]] = field(default_factory=list)
 
@@ -57,7 +63,13 @@ class References:
                 raise Unread(
                     copy.problem or f"{resource.qualified} are being read", soon=not copy.problem
                 )
-            return copy.get(name, namespace)
+            found = copy.get(name, namespace)
+            place = (resource, namespace, name)
+            if found is not None:
+                self._missed.pop(place, None)
+            elif self.clock.seconds() - self._missing_since(place) < MISSING_SECONDS:
+                raise Unread(f"{resource.qualified} {name!r} is looked for", soon=True)
+            return found
 
         return Around(find, secrets, self.class_of)
 
@@ -95,6 +107,7 @@ class References:
             self._readers[place].discard(uid)
             if not self._readers[place]:
                 del self._readers[place]
+                self._missed.pop(place, None)
 
     def stop(self) -> Deferred[Any]:
         """Read no more; fires when nothing is under way."""
@@ -102,6 +115,9 @@ class References:
         self._copies.clear()
         self._followed.clear()
         return DeferredList([*ending, *self._stopping])
+
+    def _missing_since(self, place: _Place) -> float:
+        return self._missed.setdefault(place, self.clock.seconds())
 
     def _copy(self, resource: Resource) -> Reflector:
         if resource not in self._copies:

@@ -83,27 +83,39 @@ def parts_told(
 def parts_status(
     machine: Object, observed: pb.Machine, parts: Parts, terms: Terms, now: str
 ) -> Object:
-    """``status.volumes`` and ``status.networkInterfaces``, of those that there are or were."""
-    dialect, spec, known = terms.dialect, machine["spec"], machine.get("status") or {}
-    found: Object = {}
-    for name, reports, referents, reference in (
+    """
+    ``status.volumes`` and ``status.networkInterfaces``, of those that there are or were.
+
+    What the Machine no longer names stays as long as its runtime has it: so it is known what
+    is to be given up then.
+    """
+    dialect, known, found = terms.dialect, machine.get("status") or {}, {}
+    has, told = observed.spec, observed.status
+    for name, there, reports, referents, reference in (
         (
             dialect.disks_field,
-            observed.status.volumes,
+            has.volumes,
+            told.volumes,
             parts.volume_referents,
             f"{dialect.disk_noun}Ref",
         ),
         (
             "networkInterfaces",
-            observed.status.network_interfaces,
+            has.network_interfaces,
+            told.network_interfaces,
             parts.interface_referents,
             "networkInterfaceRef",
         ),
     ):
-        if spec.get(name) or known.get(name):
-            found[name] = conditions.parts_status(
-                spec.get(name) or (), reports, known.get(name) or (), referents, reference, now
-            )
+        wanted, before = machine["spec"].get(name) or [], known.get(name) or []
+        if not (wanted or before):
+            continue
+        names, kept = {one["name"] for one in wanted}, {one.name for one in there}
+        going = [one for one in before if one["name"] in kept - names]
+        references = {one["name"]: (one.get(reference) or {}).get("name", "") for one in going}
+        found[name] = conditions.parts_status(
+            [*wanted, *going], reports, before, {**references, **referents}, reference, now
+        )
     return found
 
 
