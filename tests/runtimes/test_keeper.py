@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.error import ProcessTerminated
+from twisted.internet.error import ConnectionDone, ProcessDone, ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -16,8 +16,18 @@ from tests.console.doubles import MemoryConsole, MemoryStream
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded
 from twisted_exec.iri.protos import machine_pb2 as pb
-from twisted_exec.runtimes.interfaces import IMachineDriver, IRun, MachineFacts
+from twisted_exec.runtimes.interfaces import (
+    CannotStart,
+    IKeeping,
+    IKept,
+    IMachineDriver,
+    IRestarting,
+    IRun,
+    IShutdown,
+    MachineFacts,
+)
 from twisted_exec.runtimes.keeper import Keeper
+from twisted_exec.runtimes.processes import Leader
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
     POWERED_OFF,
@@ -46,7 +56,7 @@ class MemoryRun(MemoryConsole):
         if self._driver.refuses:
             self._driver.refusals += 1
             raise_ = Deferred()  # type: Deferred[Any]
-            raise_.errback(ServiceUnavailable("no QEMU here"))
+            raise_.errback(self._driver.refusal)
             return raise_
         return super().connect(factory)
 
@@ -61,6 +71,7 @@ class MemoryDriver:
         self.runs: list[MemoryRun] = []
         self.later = False
         self.refuses = False
+        self.refusal = ServiceUnavailable("no QEMU here")
         self.refusals = 0
 
     def missing(self) -> str:
@@ -80,7 +91,7 @@ class KeeperTests(SynchronousTestCase):
         self.states: list[int] = []
         self.reasons: list[tuple[str, str]] = []
         self.events: list[tuple[str, str, str]] = []
-        facts = MachineFacts(
+        self.facts = MachineFacts(
             id="m",
             label="default/m",
             hostname="",
@@ -89,7 +100,7 @@ class KeeperTests(SynchronousTestCase):
             started=lambda _: None,
             event=lambda *told: self.events.append(told),
         )
-        self.keeper = Keeper(self.driver, facts, self.clock, self.changed)
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
 
     def changed(self, state: int, reason: str, message: str) -> None:
         self.states.append(state)
@@ -227,7 +238,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertIsNone(self.attach().ending)
 
     def test_cannot_start(self) -> None:
-        """It stays pending, says why once for each attempt, and is tried again."""
+        """It stays pending, says why once, and is tried again."""
         self.driver.refuses = True
         self.keeper.power_on()
         self.assertEqual(set(self.states), {pb.MACHINE_PENDING})
@@ -286,3 +297,166 @@ class KeeperTests(SynchronousTestCase):
             self.keeper.power_on()
         self.successResultOf(self.keeper.power_off(deleted))
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+@implementer(IShutdown, IKept)
+class GentleRun(MemoryRun):
+    """Can be asked to end itself, and can be left running."""
+
+    def __init__(self, driver: MemoryDriver) -> None:
+        super().__init__(driver)
+        self.asked: Deferred[None] | None = None
+        self.released = 0
+
+    def shut_down(self) -> Deferred[None]:
+        self.asked = Deferred()
+        return self.asked
+
+    def release(self) -> None:
+        self.released += 1
+
+
+@implementer(IKeeping)
+class GentleDriver(MemoryDriver):
+    """Makes such runs; with one that was there before."""
+
+    adopted: tuple[Leader, ...] = ()
+
+    def run(self, facts: MachineFacts) -> MemoryRun:
+        self.runs.append(GentleRun(self))
+        return self.runs[-1]
+
+    def adopt(self, facts: MachineFacts, leaders: Any) -> MemoryRun:
+        self.adopted = tuple(leaders)
+        return self.run(facts)
+
+
+class GentleTests(KeeperTests):
+    """A machine that can be asked, and be left; it is kept as any other, besides."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.driver = GentleDriver()
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+
+    @property
+    def gentle(self) -> GentleRun:
+        run = self.run_
+        assert isinstance(run, GentleRun)
+        return run
+
+    def test_asked(self) -> None:
+        """It is asked first; its viewers stay until it is over, and are told why."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        off = self.keeper.power_off(OFF, gently=True)
+        self.assertEqual(self.reasons[-1][0], "ShuttingDown")
+        self.run_.says(b"going down")
+        self.assertEqual(viewer.since(), b"going down")
+        self.keeper.power_off(OFF, gently=True)  # once more changes nothing
+        assert self.gentle.asked is not None
+        self.gentle.asked.callback(None)
+        self.successResultOf(off)
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+
+    def test_ends_itself(self) -> None:
+        """One that ends meanwhile is off, and not started again."""
+        self.keeper.power_on()
+        off = self.keeper.power_off(OFF, gently=True)
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.successResultOf(off)
+        self.assertEqual(len(self.driver.runs), 1)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+
+    def test_on_again(self) -> None:
+        """Switched on again while it goes down, it comes up when it is down."""
+        self.keeper.power_on()
+        self.keeper.power_off(OFF, gently=True)
+        self.keeper.power_on()
+        self.run_.close(LineEnded(Ending(POWERED_OFF, "powered itself off")))
+        self.clock.advance(1)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_hurry(self) -> None:
+        """Deleted while it goes down, it is ended at once."""
+        self.keeper.power_on()
+        self.keeper.power_off(OFF, gently=True)
+        self.successResultOf(self.keeper.power_off(OFF))
+        self.assertEqual(self.run_.stops, 1)
+
+    def test_released(self) -> None:
+        """Let go of, it is not stopped, and nothing is said of its state."""
+        self.keeper.power_on()
+        viewer = self.attach()
+        self.successResultOf(self.keeper.release(OFF))
+        self.assertEqual((self.gentle.released, self.gentle.stops), (1, 0))
+        self.assertEqual(viewer.ending, OFF)
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_released_while_starting(self) -> None:
+        """One that is starting is stopped: nobody would know how far it was."""
+        self.driver.later = True
+        self.keeper.power_on()
+        self.successResultOf(self.keeper.release(OFF))
+        run = self.driver.runs[-1]
+        assert isinstance(run, GentleRun)
+        self.assertEqual((run.released, run.stops), (0, 1))
+
+    def test_adopted(self) -> None:
+        """One that runs already is adopted, once; its console says that something is missing."""
+        leaders = [Leader(1, 2)]
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed, adopted=leaders)
+        self.keeper.power_on()
+        assert isinstance(self.driver, GentleDriver)
+        self.assertEqual(self.driver.adopted, (Leader(1, 2),))
+        self.assertIn(("Normal", "Adopted"), [told[:2] for told in self.events])
+        self.assertIn(b"was restarted", self.attach().since())
+        self.driver.adopted = ()
+        self.run_.close(ConnectionDone())
+        self.clock.advance(1)
+        self.assertEqual(self.driver.adopted, ())
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_noticed(self) -> None:
+        """What the driver learns is told while the machine is on."""
+        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.assertEqual(self.states, [])
+        self.keeper.power_on()
+        self.keeper.noticed(pb.MACHINE_SUSPENDED, "Paused", "x")
+        self.assertEqual(self.reasons[-1], ("Paused", "x"))
+
+
+@implementer(IRestarting)
+class PolicyDriver(MemoryDriver):
+    """Starts nothing again that ended well."""
+
+    def restarts(self, ending: Ending) -> bool:
+        return ending.exit_code != 0
+
+
+class RestartTests(KeeperTests):
+    """A driver that says what is started again."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.driver = PolicyDriver()
+        self.keeper = Keeper(self.driver, self.facts, self.clock, self.changed)
+
+    def test_stays_off(self) -> None:
+        """What it does not want stays off, with the reason, until it is switched on."""
+        self.keeper.power_on()
+        self.run_.close(ProcessDone(0))
+        self.clock.advance(60)
+        self.assertEqual(self.states[-1], pb.MACHINE_STOPPED)
+        self.assertEqual(self.reasons[-1], ("Completed", "the process ended"))
+        self.keeper.power_on()
+        self.assertEqual(self.states[-1], pb.MACHINE_RUNNING)
+
+    def test_why(self) -> None:
+        """Why a start failed is told in the driver's word, and once for all tries."""
+        self.driver.refuses, self.driver.refusal = True, CannotStart("ImageMissing", "no image")
+        self.keeper.power_on()
+        self.clock.pump([1] * 60)
+        self.assertEqual(self.reasons[-1], ("ImageMissing", "no image"))
+        self.assertEqual([told[1] for told in self.events], ["ImageMissing"])

@@ -15,17 +15,21 @@ from twisted.internet import reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.protocol import Factory
+from zope.interface.verify import verifyObject
 
 from tests.contracts.console import ConsoleContract, Line
+from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import Session
+from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import pty
+from twisted_exec.runtimes.interfaces import IRestarting
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
-from twisted_exec.streaming.interfaces import Ending, TerminalSize
+from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
 from twisted_exec.wire.asked import Asked
 
-from .support import RuntimeCase
+from .support import SHELL, RuntimeCase
 
 
 def no_terminal() -> tuple[int, int]:
@@ -343,3 +347,32 @@ class HashingStream:
 
     def unregisterProducer(self) -> None:
         pass
+
+
+class RestartTests(PtyCase):
+    """``restart`` of a class."""
+
+    def test_policies(self) -> None:
+        """Which ends are the last, of each policy."""
+        done, failed = Ending(COMPLETED, "", 0), Ending(COMPLETED, "", 3)
+        lost = Ending(LINE_LOST, "")
+        for restart, wanted in (
+            ("always", [True, True, True]),
+            ("on-failure", [False, True, True]),
+            ("never", [False, False, False]),
+        ):
+            driver = self.driver(restart=restart)
+            verifyObject(IRestarting, driver)
+            self.assertEqual([driver.restarts(one) for one in (done, failed, lost)], wanted)
+
+    async def test_in_a_runtime(self) -> None:
+        """A command that is not to be started again leaves its machine off, which says how it ended."""
+        shell = {**SHELL, "command": ["/bin/sh", "-c", "exit 3"], "restart": "never"}
+        runtime = await self.make_runtime(shell)
+        answer = await runtime.create_machine(
+            pb.CreateMachineRequest(machine=machine("x", "shell"))
+        )
+        record = runtime._machines.get(answer.machine.metadata.id)
+        await self.until(lambda: record.state == pb.MACHINE_STOPPED)
+        (condition,) = record.to_machine().status.machine_conditions
+        self.assertEqual(condition.message, "the process ended with exit code 3")

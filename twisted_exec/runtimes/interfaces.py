@@ -73,8 +73,8 @@ class MachineFacts:
         who needs it, and removed when the machine is.
     :param keep: whether the machine is to outlive the runtime, of drivers with
         :class:`IKeeping`; its processes must not end with ours then.
-    :param volumes: as the interface tells them; these and the rest are what is wanted now,
-        and may be others at the machine's next start.
+    :param volumes: as the interface tells them; these and the rest are what is wanted now:
+        they change while the machine is off, and when a run has changed them.
     :param ignition_data: a secret, never to be logged; of the first start, too.
     """
 

@@ -53,7 +53,6 @@ class Keeper:
     :param state_changed: called with each new ``pb.MachineState``, and the reason (one word) and
         the message when the machine does not run although it was switched on; else they are empty.
     :param adopted: processes of the machine, which runs since before us; none when it does not.
-    :ivar facts: of the machine's next start.
     """
 
     _log = Logger()
@@ -70,7 +69,7 @@ class Keeper:
         adopted: Sequence[Leader] = (),
     ) -> None:
         self._driver = driver
-        self.facts = facts
+        self._facts = facts
         self._clock = clock
         self._state_changed = state_changed
         self._limits = limits
@@ -83,6 +82,8 @@ class Keeper:
         self._adopted = adopted
         self._told = ("", "")
         self._asked = self._released = False
+        self.is_starting = False
+        """Whether it is neither off nor on."""
         self.run: IRun | None = None
         """Of the machine that is on; ``None`` while it is starting or off."""
         self.session: Session | None = None
@@ -142,7 +143,7 @@ class Keeper:
         self._asked = True
         told = "the guest was asked to shut down"
         self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", told)
-        self.facts.event("Normal", "ShuttingDown", told)
+        self._facts.event("Normal", "ShuttingDown", told)
         session = self.session
         assert session is not None
         asking: Deferred[None] = run.shut_down()
@@ -154,9 +155,11 @@ class Keeper:
         run, session = self._prepare()
         while session.ending is None:
             began = self._clock.seconds()
+            self.is_starting = True
             started = await session.open().addCallbacks(
                 self._started, self._not_started, callbackArgs=(run,)
             )
+            self.is_starting = False
             ending = await session.when_over()
             self.run = None
             self._plan_delay(self._clock.seconds() - began)
@@ -185,9 +188,9 @@ class Keeper:
     def _prepare(self) -> tuple[IRun, Session]:
         driver: Any = self._driver
         if self._adopted:
-            run: IRun = driver.adopt(self.facts, self._adopted)
+            run: IRun = driver.adopt(self._facts, self._adopted)
         else:
-            run = driver.run(self.facts)
+            run = driver.run(self._facts)
         size = None if self.session is None else self.session.size
         self.session = Session(
             run, self._clock, journal=self.journal, size=size, limits=self._limits
@@ -200,11 +203,11 @@ class Keeper:
         self._state_changed(pb.MACHINE_RUNNING, "", "")
         if self._adopted:
             self.journal.append(_ADOPTED)
-            told = "Adopted", f"machine {self.facts.label} has been running without us"
+            told = "Adopted", f"machine {self._facts.label} has been running without us"
         else:
-            told = "Started", f"machine {self.facts.label} is running"
+            told = "Started", f"machine {self._facts.label} is running"
         self._adopted = ()
-        self.facts.event("Normal", *told)
+        self._facts.event("Normal", *told)
         return True
 
     def _not_started(self, failure: Failure) -> bool:
@@ -215,7 +218,7 @@ class Keeper:
             self._state_changed(pb.MACHINE_PENDING, reason, why)
             if self._told != (reason, why):  # it is tried again and again, and told once
                 self._told = reason, why
-                self.facts.event("Warning", reason, why)
+                self._facts.event("Warning", reason, why)
         self._adopted = ()
         return False
 
@@ -228,7 +231,7 @@ class Keeper:
         """
         if self._asked or not self._wanted:
             return "", ""
-        self.facts.event("Normal", "Ended", ending.message)
+        self._facts.event("Normal", "Ended", ending.message)
         if ending.reason == POWERED_OFF or not self._restarts(ending):
             self._wanted = False
             return ending.reason, ending.message
@@ -258,8 +261,9 @@ class Keeper:
 
     def _failed(self, failure: Failure) -> None:
         """A bug of ours: whoever is there or asks is told; switched off and on it is tried again."""
-        self._log.failure("keeping machine {label}", failure=failure, label=self.facts.label)
+        self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
         self._keeping = self.run = None
+        self.is_starting = False
         session, self.session = self.session, None
         if session is not None:
             session.end(Ending(INTERNAL, _BUG))

@@ -226,7 +226,10 @@ class QemuRun:
             self._process = KeptProcess(exited, self._log_file())
         else:
             self._process = BoundProcess(exited)
-        found = self._process.start(words, self._environment, driver.reactor)
+        try:
+            found = self._process.start(words, self._environment, driver.reactor)
+        except OSError as error:
+            raise ServiceUnavailable(f"QEMU cannot be started: {error}") from None
         if found is not None:
             self._family.add(found)
             self._facts.started(found)

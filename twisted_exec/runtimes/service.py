@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,12 +26,9 @@ from zope.interface import implementer
 
 import twisted_exec
 from twisted_exec.api.status import (
-    AlreadyExists,
-    APIError,
     BadRequest,
     Conflict,
     NotFound,
-    NotImplementedByBackend,
     ServiceUnavailable,
 )
 from twisted_exec.console.journal import Journal
@@ -51,7 +47,8 @@ from twisted_exec.streaming.interfaces import (
 )
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
-from .interfaces import IHardware, IHotPlug, IKeeping, IMachineDriver, MachineFacts
+from .hardware import Hardware
+from .interfaces import IHardware, IKeeping, IMachineDriver, MachineFacts
 from .keeper import Keeper
 from .machines import Machines, Record
 from .processes import Family, Leader, ProcessTable, RunRecords, read_process
@@ -64,8 +61,6 @@ MARK = "TWISTED_EXEC_MACHINE"
 
 _MAX_METADATA_BYTES = 256 << 10
 _MAX_IGNITION_BYTES = 2 << 20
-_MAX_PARTS = 24
-_PART_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 _P = ParamSpec("_P")
 _Answer = TypeVar("_Answer")
@@ -141,6 +136,7 @@ class MachineRuntime(Service):
         self._offered: dict[str, RuntimeClass] = {}
         self._machines = Machines({})
         self._keepers: dict[str, Keeper] = {}
+        self._hardware = Hardware(self._offered, self._keepers, self._note)
         self._deleting: dict[str, list[Deferred[None]]] = {}
         self._records: RunRecords | None = None
         self._storage = MachineStorage(
@@ -313,7 +309,8 @@ class MachineRuntime(Service):
         self, request: pb.CreateMachineRequest
     ) -> Deferred[pb.CreateMachineResponse]:
         wanted = request.machine
-        self._check(wanted)
+        _check(wanted)
+        self._hardware.check(wanted)
         record, is_new = self._machines.create(wanted, self._now_nanoseconds())
         if is_new:
             self._add(record)
@@ -346,9 +343,7 @@ class MachineRuntime(Service):
     def update_machine_power(
         self, request: pb.UpdateMachinePowerRequest
     ) -> Deferred[pb.UpdateMachinePowerResponse]:
-        record = self._machines.get(request.machine_id)
-        if record.id in self._deleting:
-            raise Conflict(f'machine "{record.label}" is being deleted')
+        record = self._changeable(request)
         if self._machines.set_power(record, request.power):
             self._note(record)
         keeper = self._keepers[record.id]
@@ -361,57 +356,32 @@ class MachineRuntime(Service):
 
     @_answered
     def attach_volume(self, request: pb.AttachVolumeRequest) -> Deferred[pb.AttachVolumeResponse]:
-        record, volume = self._record_of(request), request.volume
-        self._hardware(record.class_name, "volumes").check_volume(volume)
-        if _find(record.spec.volumes, volume.name) is not None:
-            raise _exists(record, "volume", volume.name)
-        done = self._plug(record, "attach_volume", volume)
-        done.addCallback(lambda _: record.spec.volumes.append(volume))
-        return done.addCallback(lambda _: self._changed(record, pb.AttachVolumeResponse()))
+        done = self._hardware.attach_volume(self._changeable(request), request.volume)
+        return done.addCallback(lambda _: pb.AttachVolumeResponse())
 
     @_answered
     def detach_volume(self, request: pb.DetachVolumeRequest) -> Deferred[pb.DetachVolumeResponse]:
-        record = self._record_of(request)
-        if _find(record.spec.volumes, request.name) is None:
-            raise _missing(record, "volume", request.name)
-        done = self._plug(record, "detach_volume", request.name)
-        done.addCallback(lambda _: _drop(record.spec.volumes, request.name))
-        return done.addCallback(lambda _: self._changed(record, pb.DetachVolumeResponse()))
+        done = self._hardware.detach_volume(self._changeable(request), request.name)
+        return done.addCallback(lambda _: pb.DetachVolumeResponse())
 
     @_answered
     def update_volume(self, request: pb.UpdateVolumeRequest) -> Deferred[pb.UpdateVolumeResponse]:
-        record, volume = self._record_of(request), request.volume
-        known = _find(record.spec.volumes, volume.name)
-        if known is None:
-            raise _missing(record, "volume", volume.name)
-        self._hardware(record.class_name, "volumes").check_volume(volume)
-        _check_growth(known, volume)
-        done = self._plug(record, "resize_volume", volume)
-        done.addCallback(lambda _: known.CopyFrom(volume))
-        return done.addCallback(lambda _: self._changed(record, pb.UpdateVolumeResponse()))
+        done = self._hardware.update_volume(self._changeable(request), request.volume)
+        return done.addCallback(lambda _: pb.UpdateVolumeResponse())
 
     @_answered
     def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> Deferred[pb.AttachNetworkInterfaceResponse]:
-        record, interface = self._record_of(request), request.network_interface
-        self._hardware(record.class_name, "network interfaces").check_network_interface(interface)
-        if _find(record.spec.network_interfaces, interface.name) is not None:
-            raise _exists(record, "network interface", interface.name)
-        self._must_be_off(record, "network interfaces")
-        record.spec.network_interfaces.append(interface)
-        return succeed(self._changed(record, pb.AttachNetworkInterfaceResponse()))
+        self._hardware.attach_interface(self._changeable(request), request.network_interface)
+        return succeed(pb.AttachNetworkInterfaceResponse())
 
     @_answered
     def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> Deferred[pb.DetachNetworkInterfaceResponse]:
-        record = self._record_of(request)
-        if _find(record.spec.network_interfaces, request.name) is None:
-            raise _missing(record, "network interface", request.name)
-        self._must_be_off(record, "network interfaces")
-        _drop(record.spec.network_interfaces, request.name)
-        return succeed(self._changed(record, pb.DetachNetworkInterfaceResponse()))
+        self._hardware.detach_interface(self._changeable(request), request.name)
+        return succeed(pb.DetachNetworkInterfaceResponse())
 
     @_answered
     def exec(
@@ -434,69 +404,17 @@ class MachineRuntime(Service):
         self._keeper(self._machines.get(grant.machine_id), machine_uid)
         return succeed(console_pb2.LogResponse(url=self._log_url(self._cache.insert(grant))))
 
-    # Hardware.
+    # One machine.
 
-    def _record_of(self, request: Any) -> Record:
+    def _changeable(self, request: Any) -> Record:
+        """
+        :raises NotFound: nobody has this id.
+        :raises Conflict: the machine is being deleted.
+        """
         record = self._machines.get(request.machine_id)
         if record.id in self._deleting:
             raise Conflict(f'machine "{record.label}" is being deleted')
         return record
-
-    def _hardware(self, class_name: str, what: str) -> Any:
-        """:raises NotImplementedByBackend: machines of the class have none."""
-        driver = self._offered[class_name].driver
-        if not IHardware.providedBy(driver):
-            raise NotImplementedByBackend(f"machines of class {class_name!r} have no {what}")
-        return driver
-
-    def _plug(self, record: Record, change: str, *what: Any) -> Deferred[None]:
-        """Change a machine that is on; one that is off has the change at its next start."""
-        run: Any = self._keepers[record.id].run
-        if run is None:
-            return succeed(None)
-        if not IHotPlug.providedBy(run):
-            self._must_be_off(record, "volumes")
-        done: Deferred[None] = getattr(run, change)(*what)
-        return done
-
-    def _must_be_off(self, record: Record, what: str) -> None:
-        if self._keepers[record.id].run is not None:
-            raise Conflict(
-                f'machine "{record.label}" is on: its {what} can be changed while it is off'
-            )
-
-    def _changed(self, record: Record, answer: Any) -> Any:
-        keeper = self._keepers.get(record.id)
-        if keeper is not None:
-            keeper.facts = replace(
-                keeper.facts,
-                volumes=tuple(record.spec.volumes),
-                network_interfaces=tuple(record.spec.network_interfaces),
-            )
-            self._note(record)
-        return answer
-
-    def _check(self, wanted: pb.Machine) -> None:
-        """
-        :raises APIError: the machine has parts that its class has not, or is too large to be kept.
-        """
-        _check_size(wanted.metadata.annotations)
-        _check_size(wanted.metadata.labels)
-        if len(wanted.spec.ignition_data) > _MAX_IGNITION_BYTES:
-            raise BadRequest(f"ignition data has at most {_MAX_IGNITION_BYTES} bytes")
-        class_name = str(getattr(wanted.spec, "class"))
-        if class_name not in self._offered:
-            return  # which is refused with what there is
-        for kind, parts in (
-            ("volume", wanted.spec.volumes),
-            ("network_interface", wanted.spec.network_interfaces),
-        ):
-            _check_names(kind.replace("_", " "), parts)
-            for part in parts:
-                hardware = self._hardware(class_name, f"{kind.replace('_', ' ')}s")
-                getattr(hardware, f"check_{kind}")(part)
-
-    # One machine.
 
     def _add(self, record: Record) -> None:
         """:raises ServiceUnavailable: there is no place for it."""
@@ -539,8 +457,8 @@ class MachineRuntime(Service):
             uid=record.uid,
             storage=self._storage.directory(record.id),
             keep=self._can_keep(record),
-            volumes=tuple(record.spec.volumes),
-            network_interfaces=tuple(record.spec.network_interfaces),
+            volumes=record.spec.volumes,
+            network_interfaces=record.spec.network_interfaces,
             ignition_data=record.ignition_data,
         )
         driver = self._offered[record.class_name].driver
@@ -609,52 +527,17 @@ class MachineRuntime(Service):
         self._machines.add_event(record, type, reason, message, self._now_nanoseconds())
 
 
+def _check(wanted: pb.Machine) -> None:
+    """:raises BadRequest: the machine is too large to be kept."""
+    _check_size(wanted.metadata.annotations)
+    _check_size(wanted.metadata.labels)
+    if len(wanted.spec.ignition_data) > _MAX_IGNITION_BYTES:
+        raise BadRequest(f"ignition data has at most {_MAX_IGNITION_BYTES} bytes")
+
+
 def _check_size(texts: Mapping[str, str]) -> None:
     if sum(len(key) + len(value) for key, value in texts.items()) > _MAX_METADATA_BYTES:
         raise BadRequest(f"labels and annotations have at most {_MAX_METADATA_BYTES} characters")
-
-
-def _check_names(kind: str, parts: Sequence[Any]) -> None:
-    names = [part.name for part in parts]
-    for name in names:
-        if not _PART_NAME.fullmatch(name):
-            raise BadRequest(f"{name!r} is no name for a {kind}")
-        if names.count(name) > 1:
-            raise BadRequest(f"{kind} {name!r} is there more than once")
-    if len(names) > _MAX_PARTS:
-        raise BadRequest(f"a machine has at most {_MAX_PARTS} {kind}s")
-
-
-def _check_growth(known: pb.Volume, wanted: pb.Volume) -> None:
-    """A disk has its image for life, and never becomes smaller: its end may be in use."""
-    if wanted.local_disk.image != known.local_disk.image:
-        raise BadRequest(f"volume {known.name!r} is of another image, which cannot be changed")
-    if wanted.local_disk.size_bytes < known.local_disk.size_bytes:
-        raise BadRequest(f"volume {known.name!r} cannot become smaller")
-
-
-def _find(parts: Any, name: str) -> Any:
-    """The part of this name, or ``None``."""
-    return next((part for part in parts if part.name == name), None)
-
-
-def _drop(parts: Any, name: str) -> None:
-    found = _find(parts, name)
-    if found is not None:
-        parts.remove(found)
-
-
-def _missing(record: Record, kind: str, name: str) -> NotFound:
-    message = f'machine "{record.label}" has no {kind} {name!r}'
-    return NotFound("machines", record.id, message=message)
-
-
-def _exists(record: Record, kind: str, name: str) -> APIError:
-    return APIError(
-        f'machine "{record.label}" has {kind} {name!r} already',
-        code=409,
-        reason=AlreadyExists.reason,
-    )
 
 
 def _is_alive(leader: Leader) -> bool:

@@ -1,0 +1,224 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.hardware`: volumes and interfaces through the runtime.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.contracts.machine_runtime import machine
+from twisted_exec.api.status import (
+    APIError,
+    BadRequest,
+    Conflict,
+    NotFound,
+    NotImplementedByBackend,
+)
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.service import MachineRuntime
+
+from .qemus import QemuCase
+from .support import SHELL
+
+
+def disk(name: str, size: int = 1 << 20, image: str = "") -> pb.Volume:
+    local = pb.LocalDisk(size_bytes=size)
+    if image:
+        local.image.image = image
+    return pb.Volume(name=name, device="oda", local_disk=local)
+
+
+class HardwareCase(QemuCase):
+    """A runtime with shells, which have no hardware, and virtual machines, which have."""
+
+    async def start(self, **keys: Any) -> MachineRuntime:
+        self.images = os.path.join(self.directory, "images")
+        os.makedirs(self.images, exist_ok=True)
+        vm = {
+            "name": "vm",
+            "driver": "qemu",
+            "firmware": self.rom(),
+            "images": self.images,
+            "accelerator": "icount",
+            "shutdown_seconds": 0,
+            "capabilities": {"cpu": 1, "memory": "16Mi"},
+            **keys,
+        }
+        return await self.make_runtime(SHELL, vm)
+
+    async def create(
+        self, runtime: MachineRuntime, class_name: str = "vm", **spec: Any
+    ) -> pb.Machine:
+        wanted = machine("x", class_name)
+        wanted.spec.MergeFrom(pb.MachineSpec(**spec))
+        answer = await runtime.create_machine(pb.CreateMachineRequest(machine=wanted))
+        return answer.machine
+
+    async def on(self, runtime: MachineRuntime, **spec: Any) -> str:
+        """A machine that runs; its id."""
+        id = str((await self.create(runtime, **spec)).metadata.id)
+        await self.until(lambda: runtime._machines.get(id).state == pb.MACHINE_RUNNING)
+        return id
+
+    async def listed(self, runtime: MachineRuntime) -> pb.Machine:
+        (found,) = (await runtime.list_machines(pb.ListMachinesRequest())).machines
+        return found
+
+    async def power(self, runtime: MachineRuntime, id: str, power: int) -> None:
+        await runtime.update_machine_power(
+            pb.UpdateMachinePowerRequest(machine_id=id, power=power)  # type: ignore[arg-type]
+        )
+        wanted = pb.MACHINE_RUNNING if power == pb.POWER_ON else pb.MACHINE_STOPPED
+        await self.until(lambda: runtime._machines.get(id).state == wanted)
+
+    async def refusal(self, kind: type[APIError], call: Any) -> str:
+        with self.assertRaises(kind) as caught:
+            await call
+        return caught.exception.message
+
+
+class CreateTests(HardwareCase):
+    """What a machine is made with."""
+
+    async def test_attached(self) -> None:
+        """Volumes and interfaces are attached while the machine is on."""
+        runtime = await self.start()
+        interfaces = [pb.NetworkInterface(name="nic", network_id="n", ips=["10.0.0.1"])]
+        id = await self.on(runtime, volumes=[disk("data")], network_interfaces=interfaces)
+        found = await self.listed(runtime)
+        self.assertEqual(
+            [(one.name, one.handle, one.state) for one in found.status.volumes],
+            [("data", f"{id}/data", pb.VOLUME_ATTACHED)],
+        )
+        self.assertEqual(
+            [one.state for one in found.status.network_interfaces],
+            [pb.NETWORK_INTERFACE_ATTACHED],
+        )
+        await self.power(runtime, id, pb.POWER_OFF)
+        found = await self.listed(runtime)
+        self.assertEqual(found.status.volumes[0].state, pb.VOLUME_PENDING)
+
+    async def test_ignition_is_not_told(self) -> None:
+        """Who lists machines does not learn the ignition."""
+        runtime = await self.start()
+        made = await self.create(runtime, ignition_data=b"secret", power=pb.POWER_OFF)
+        self.assertEqual(made.spec.ignition_data, b"")
+        self.assertNotIn(b"secret", (await self.listed(runtime)).SerializeToString())
+
+    async def test_missing_image(self) -> None:
+        """
+        A machine whose image is missing waits for it, says so once, and starts when it is there;
+        another machine never notices.
+        """
+        runtime = await self.start()
+        made = await self.create(runtime, volumes=[disk("root", 0, "system.raw")])
+        record = runtime._machines.get(made.metadata.id)
+        await self.until(lambda: record.conditions)
+        self.assertEqual(record.conditions[0].reason, "ImageMissing")
+        self.assertIn("put it there", record.conditions[0].message)
+        with open(os.path.join(self.images, "system.raw"), "wb") as file:
+            file.truncate(1 << 20)
+        await self.until(lambda: record.state == pb.MACHINE_RUNNING)
+        told = [one.spec.reason for one in runtime._machines.events]
+        self.assertEqual(told.count("ImageMissing"), 1)
+
+    async def test_refusals(self) -> None:
+        """What no machine of the class can have is refused at once, and nothing is left of it."""
+        runtime = await self.start(network="none")
+        for spec, kind, said in (
+            ({"volumes": [disk("a"), disk("a")]}, BadRequest, "more than once"),
+            ({"volumes": [disk("No Name")]}, BadRequest, "no name for a volume"),
+            ({"volumes": [disk(f"v{n}") for n in range(30)]}, BadRequest, "at most 24"),
+            ({"volumes": [disk("a", 1, "../x.raw")]}, BadRequest, "directory of images"),
+            (
+                {"volumes": [pb.Volume(name="a", connection=pb.VolumeConnection(driver="ceph"))]},
+                NotImplementedByBackend,
+                "driver 'ceph'",
+            ),
+            (
+                {"network_interfaces": [pb.NetworkInterface(name="n")]},
+                NotImplementedByBackend,
+                "no network",
+            ),
+            ({"ignition_data": b"x" * (3 << 20)}, BadRequest, "ignition data has at most"),
+        ):
+            self.assertIn(said, await self.refusal(kind, self.create(runtime, **spec)))
+        self.assertEqual(len(runtime._machines), 0)
+
+    async def test_shells_have_none(self) -> None:
+        """A class whose driver knows no hardware says so."""
+        runtime = await self.start()
+        said = await self.refusal(
+            NotImplementedByBackend, self.create(runtime, "shell", volumes=[disk("a")])
+        )
+        self.assertEqual(said, "machines of class 'shell' have no volumes")
+
+
+class ChangeTests(HardwareCase):
+    """What a machine gets and loses."""
+
+    async def test_while_off(self) -> None:
+        """A machine that is off has its changes at the next start."""
+        runtime = await self.start()
+        made = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("old")])
+        id = made.metadata.id
+        await runtime.attach_volume(pb.AttachVolumeRequest(machine_id=id, volume=disk("new")))
+        await runtime.detach_volume(pb.DetachVolumeRequest(machine_id=id, name="old"))
+        await runtime.update_volume(
+            pb.UpdateVolumeRequest(machine_id=id, volume=disk("new", 2 << 20))
+        )
+        await runtime.attach_network_interface(
+            pb.AttachNetworkInterfaceRequest(
+                machine_id=id, network_interface=pb.NetworkInterface(name="nic")
+            )
+        )
+        await self.power(runtime, id, pb.POWER_ON)
+        run: Any = runtime._keepers[id].run
+        (found,) = [
+            one for one in await run._ask("query-named-block-nodes") if one["drv"] == "qcow2"
+        ]
+        self.assertEqual(found["image"]["virtual-size"], 2 << 20)
+        self.assertEqual(
+            [one.name for one in (await self.listed(runtime)).status.network_interfaces], ["nic"]
+        )
+
+    async def test_while_on(self) -> None:
+        """Volumes of a machine that is on can be attached and enlarged."""
+        runtime = await self.start()
+        id = await self.on(runtime)
+        await runtime.attach_volume(pb.AttachVolumeRequest(machine_id=id, volume=disk("new")))
+        await runtime.update_volume(
+            pb.UpdateVolumeRequest(machine_id=id, volume=disk("new", 2 << 20))
+        )
+        found = await self.listed(runtime)
+        self.assertEqual(found.spec.volumes[0].local_disk.size_bytes, 2 << 20)
+        self.assertEqual(found.status.volumes[0].state, pb.VOLUME_ATTACHED)
+
+    async def test_interfaces_while_on(self) -> None:
+        """Interfaces of a machine that is on cannot be changed, which says when they can."""
+        runtime = await self.start()
+        id = await self.on(runtime)
+        request = pb.AttachNetworkInterfaceRequest(
+            machine_id=id, network_interface=pb.NetworkInterface(name="nic")
+        )
+        said = await self.refusal(Conflict, runtime.attach_network_interface(request))
+        self.assertIn("can be changed while it is off", said)
+
+    async def test_refusals(self) -> None:
+        """What is there already, is not there, or would lose something is refused."""
+        runtime = await self.start()
+        made = await self.create(runtime, power=pb.POWER_OFF, volumes=[disk("a", 2 << 20)])
+        id = made.metadata.id
+        attach = pb.AttachVolumeRequest(machine_id=id, volume=disk("a"))
+        self.assertIn("already", await self.refusal(APIError, runtime.attach_volume(attach)))
+        detach = pb.DetachVolumeRequest(machine_id=id, name="b")
+        self.assertIn(
+            "has no volume 'b'", await self.refusal(NotFound, runtime.detach_volume(detach))
+        )
+        for volume, said in (
+            (disk("a", 1 << 20), "cannot become smaller"),
+            (disk("a", 2 << 20, "x.raw"), "another image"),
+        ):
+            update = pb.UpdateVolumeRequest(machine_id=id, volume=volume)
+            self.assertIn(said, await self.refusal(BadRequest, runtime.update_volume(update)))

@@ -1,0 +1,79 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.storage`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import meta_pb2
+from twisted_exec.runtimes.machines import Record
+from twisted_exec.runtimes.storage import MachinesKept, MachineStorage
+
+A, B = "a" * 32, "b" * 32
+
+
+class MachineStorageTests(SynchronousTestCase):
+    """Tests for :class:`MachineStorage`."""
+
+    def setUp(self) -> None:
+        self.path = os.path.abspath(self.mktemp())
+
+    def storage(self, keep: bool = True) -> MachineStorage:
+        return MachineStorage(self.path, keep=keep)
+
+    def record(self, id: str = A) -> Record:
+        metadata = meta_pb2.ObjectMetadata(id=id, labels={"a": "b"})
+        return Record(metadata, pb.MachineSpec(power=pb.POWER_OFF), ignition_data=b"secret")
+
+    def test_round_trip(self) -> None:
+        """What one runtime keeps the next one reads, the secret too, and nobody else can."""
+        self.storage().open()
+        self.storage().write(self.record())
+        (found,) = self.storage().open()
+        self.assertEqual((found.metadata.id, found.metadata.labels), (A, {"a": "b"}))
+        self.assertEqual((found.spec.power, found.spec.ignition_data), (pb.POWER_OFF, b"secret"))
+        self.assertEqual(os.stat(os.path.join(self.path, A, "machine")).st_mode & 0o777, 0o600)
+        self.storage().remove(A)
+        self.assertEqual(self.storage().open(), [])
+
+    def test_leftovers(self) -> None:
+        """A directory of no machine is removed, and nothing else."""
+        self.storage().open()
+        for name in (A, B, "notes"):
+            os.mkdir(os.path.join(self.path, name))
+        self.storage().write(self.record(B))
+        self.storage().open()
+        self.assertEqual(sorted(os.listdir(self.path)), [B, "notes"])
+
+    def test_not_kept(self) -> None:
+        """Who keeps none writes none, and does not take what others keep."""
+        self.storage(keep=False).open()
+        self.storage(keep=False).write(self.record())
+        self.assertEqual(os.listdir(self.path), [])
+        self.storage().write(self.record())
+        with self.assertRaises(MachinesKept):
+            self.storage(keep=False).open()
+
+    def test_torn(self) -> None:
+        """What cannot be read is left alone, disks and all, and hinders no other machine."""
+        self.storage().open()
+        self.storage().write(self.record(A))
+        self.storage().write(self.record(B))
+        with open(os.path.join(self.path, A, "machine"), "wb") as file:
+            file.write(b"\xff\xff\xff")
+        self.assertEqual([one.metadata.id for one in self.storage().open()], [B])
+        self.assertTrue(os.path.isdir(os.path.join(self.path, A)))
+
+    def test_no_room(self) -> None:
+        """A machine that cannot be kept is refused in words."""
+        self.storage().open()
+        with open(os.path.join(self.path, A), "w"):
+            pass
+        with self.assertRaises(ServiceUnavailable) as caught:
+            self.storage().write(self.record())
+        self.assertIn("the machine cannot be kept", caught.exception.message)
