@@ -103,3 +103,15 @@ def ipmi() -> str | None:
     """Why a simulated BMC cannot be asked here, or ``None``."""
     missing = [one for one in ("ipmitool", "ipmi_sim") if not shutil.which(one)]
     return f"{' and '.join(missing)} not on PATH (ipmitool, openipmi)" if missing else None
+
+
+def machinepoollet() -> str | None:
+    """Why ironcore's own poollet cannot be tried here, or ``None``."""
+    if not machinepoollet_program():
+        return "machinepoollet is not on PATH, nor where MACHINEPOOLLET says (see tests/interop)"
+    return kubectl()
+
+
+def machinepoollet_program() -> str | None:
+    """ironcore's machinepoollet, built from Go modules."""
+    return shutil.which(os.environ.get("MACHINEPOOLLET", "machinepoollet"))

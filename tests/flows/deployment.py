@@ -99,7 +99,7 @@ class Deployment:
         for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
             await self.client.create(kinds.MACHINECLASSES.resource, machine_class(name, memory))
 
-    async def start_api(self) -> None:
+    async def start_api(self, *options: str) -> None:
         """The API server; a second start takes the port that the others know."""
         if not os.path.exists(self.path("pki/apiserver.crt")):
             self.pki.issue_apiserver(["localhost", "127.0.0.1"])
@@ -115,6 +115,7 @@ class Deployment:
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
             f"--audit-log={self.path('api.audit')}",
             self.drain,
+            *options,
         )
         url = (await self.api.until(rb"listens at (https://[^\s]+)"))[1].decode()
         self.url, self.port = url, int(url.rsplit(":", 1)[1])

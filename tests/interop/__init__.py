@@ -22,4 +22,9 @@ nothing, passes them over.
 
       cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
           "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
+
+* ``machinepoollet``: ironcore's own poollet under our API server and over our runtime, as
+  ``machinepoollet`` on ``PATH`` or where ``MACHINEPOOLLET`` says.  To build it::
+
+      go install github.com/ironcore-dev/ironcore/poollet/machinepoollet/cmd/machinepoollet@v0.5.0
 """

@@ -29,14 +29,17 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-async def bootstrap(storage: IStorage, verbs: Verbs, objects: Iterable[Object]) -> None:
+async def bootstrap(
+    storage: IStorage, verbs: Verbs, objects: Iterable[Object], namespaces: Iterable[str] = ()
+) -> None:
     """
     Make what is missing.
 
     :param verbs: without admissions.
     :param objects: cluster roles and cluster role bindings, roles first.
+    :param namespaces: that poollets expect, such as where they keep leases.
     """
-    await ensure_namespaces(verbs, storage)
+    await ensure_namespaces(verbs, storage, namespaces)
     for obj in objects:
         await _ensure(storage, verbs, obj)
 

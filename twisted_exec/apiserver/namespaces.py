@@ -5,6 +5,7 @@ The life of namespaces: two that always exist, and how one is emptied and remove
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 from twisted.application.service import Service
 from twisted.internet import defer
@@ -169,9 +170,13 @@ class NamespaceLifecycle(Service):
             return  # it changed meanwhile, and that event brings us back
 
 
-async def ensure_namespaces(verbs: Verbs, storage: IStorage) -> None:
-    """Make the permanent namespaces that are missing."""
-    for name in PERMANENT:
+async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[str] = ()) -> None:
+    """
+    Make the permanent namespaces that are missing.
+
+    :param others: are made as well, and may be deleted.
+    """
+    for name in (*PERMANENT, *others):
         try:
             await storage.get(NAMESPACES.resource, "", name)
         except NotFound:

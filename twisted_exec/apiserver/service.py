@@ -220,7 +220,9 @@ class APIServer(Service):
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
         objects = bootstrap_objects(self._settings.dialects)
-        await bootstrap(self._storage, self._parts.verbs, objects)
+        leases = [dialect.lease_namespace for dialect in self._settings.dialects]
+        expected = filter(None, dict.fromkeys(leases))
+        await bootstrap(self._storage, self._parts.verbs, objects, expected)
         for follower in self._parts.followers:
             self._begin(follower)
         self._port = await endpoint.listen(self._site)
