@@ -13,6 +13,7 @@ from twisted_exec.streaming.interfaces import Ending
 
 REVOKED = Ending("AuthorizationWithdrawn", "why")
 ANN = Grant("m1", machine_uid="u1", user="ann", session="s1")
+AS_ANN = {"user": "ann", "machine_uid": "u1"}
 
 
 def _ignore(ending: Ending) -> None:
@@ -37,11 +38,11 @@ class TokenTests(SynchronousTestCase):
     def test_single_use(self) -> None:
         """After a complete upgrade the token is unknown."""
         token = self.cache.insert(ANN)
-        reservation = self.cache.reserve(token)
+        reservation = self.cache.reserve(token, **AS_ANN)
         self.assertEqual(reservation.grant, ANN)
         reservation.commit(_ignore)
         with self.assertRaises(NotFound):
-            self.cache.reserve(token)
+            self.cache.reserve(token, **AS_ANN)
         self.assertEqual(self.cache.outstanding, 0)
 
     def test_purpose(self) -> None:
@@ -55,56 +56,56 @@ class TokenTests(SynchronousTestCase):
     def test_concurrent_use(self) -> None:
         """While one upgrade holds the token a second gets nothing."""
         token = self.cache.insert(ANN)
-        self.cache.reserve(token)
+        self.cache.reserve(token, **AS_ANN)
         with self.assertRaises(NotFound):
-            self.cache.reserve(token)
+            self.cache.reserve(token, **AS_ANN)
 
     def test_release(self) -> None:
         """A failed upgrade does not burn the token, and repeated endings do no harm."""
         token = self.cache.insert(ANN)
-        reservation = self.cache.reserve(token)
+        reservation = self.cache.reserve(token, **AS_ANN)
         reservation.release()
         reservation.release()
         self.assertEqual(self.cache.outstanding, 1)
-        self.cache.reserve(token).commit(_ignore)
+        self.cache.reserve(token, **AS_ANN).commit(_ignore)
 
     def test_expired(self) -> None:
         """A token that waited for its whole life is unknown, one second earlier it is good."""
         token = self.cache.insert(ANN)
         self.clock.advance(59)
-        self.cache.reserve(token).release()
+        self.cache.reserve(token, **AS_ANN).release()
         self.clock.advance(1)
         with self.assertRaises(NotFound) as caught:
-            self.cache.reserve(token)
+            self.cache.reserve(token, **AS_ANN)
         self.assertEqual(str(caught.exception), "unknown exec token: used, expired or mistyped")
 
     def test_released_after_expiry(self) -> None:
         """Giving a token back does not make it live longer."""
         token = self.cache.insert(ANN)
-        reservation = self.cache.reserve(token)
+        reservation = self.cache.reserve(token, **AS_ANN)
         self.clock.advance(61)
         reservation.release()
         with self.assertRaises(NotFound):
-            self.cache.reserve(token)
+            self.cache.reserve(token, **AS_ANN)
         self.assertEqual(self.cache.outstanding, 0)
 
     def test_expiry_order_survives_release(self) -> None:
         """An old token that was given back last still expires first."""
         old = self.cache.insert(ANN)
-        reservation = self.cache.reserve(old)
+        reservation = self.cache.reserve(old, **AS_ANN)
         self.clock.advance(30)
         young = self.cache.insert(ANN)
         reservation.release()
         self.clock.advance(30)
         self.assertEqual(self.cache.outstanding, 1)
-        self.cache.reserve(young)
+        self.cache.reserve(young, **AS_ANN)
 
     def test_mistyped(self) -> None:
         """Unknown tokens of any length and alphabet are merely unknown."""
         self.cache.insert(ANN)
         for token in ("", "x", "é" * 500, "\ud800"):
             with self.assertRaises(NotFound):
-                self.cache.reserve(token)
+                self.cache.reserve(token, **AS_ANN)
 
     def test_bound(self) -> None:
         """A token is of no use to another user or for another machine, and stays good."""
@@ -113,7 +114,15 @@ class TokenTests(SynchronousTestCase):
             self.cache.reserve(token, user="bob")
         with self.assertRaises(NotFound):
             self.cache.reserve(token, user="ann", machine_uid="u2")
+        for told in ({}, {"user": "ann"}, {"machine_uid": "u1"}):
+            with self.assertRaises(NotFound):
+                self.cache.reserve(token, **told)
         self.cache.reserve(token, user="ann", machine_uid="u1")
+
+    def test_unbound(self) -> None:
+        """A token that was made for nobody in particular is anybody's, as other runtimes' are."""
+        for told in ({}, {"user": "ann"}, AS_ANN):
+            self.cache.reserve(self.cache.insert(Grant("m1")), **told).commit(_ignore)
 
     def test_forget_machine(self) -> None:
         """Tokens of a deleted machine are void."""
@@ -121,7 +130,7 @@ class TokenTests(SynchronousTestCase):
         other = self.cache.insert(Grant("m2"))
         self.cache.forget_machine("m1")
         with self.assertRaises(NotFound):
-            self.cache.reserve(token)
+            self.cache.reserve(token, **AS_ANN)
         self.cache.reserve(other)
 
 
@@ -156,7 +165,7 @@ class LimitTests(SynchronousTestCase):
         """An opened console counts no more; a reserved token does."""
         token = self.cache.insert(Grant("m", user="ann"))
         self.cache.insert(Grant("m", user="ann"))
-        reservation = self.cache.reserve(token)
+        reservation = self.cache.reserve(token, user="ann")
         with self.assertRaises(TooManyRequests):
             self.cache.insert(Grant("m", user="ann"))
         reservation.commit(_ignore)
@@ -165,7 +174,7 @@ class LimitTests(SynchronousTestCase):
     def test_nothing_left(self) -> None:
         """Tokens that came and went leave nothing behind."""
         for _ in range(1000):
-            reservation = self.cache.reserve(self.cache.insert(ANN))
+            reservation = self.cache.reserve(self.cache.insert(ANN), **AS_ANN)
             reservation.commit(_ignore)
             reservation.ended()
         for _ in range(2):
@@ -186,7 +195,7 @@ class EndTests(SynchronousTestCase):
 
     def test_live(self) -> None:
         """The token of a live stream ends it, for the same user only."""
-        reservation = self.cache.reserve(self.token)
+        reservation = self.cache.reserve(self.token, **AS_ANN)
         reservation.commit(self.ended.append)
         with self.assertRaises(NotFound):
             self.cache.end(self.token, REVOKED, user="bob")
@@ -197,7 +206,7 @@ class EndTests(SynchronousTestCase):
         """There is nothing to end before the stream began and after it ended."""
         with self.assertRaises(NotFound):
             self.cache.end(self.token, REVOKED)
-        reservation = self.cache.reserve(self.token)
+        reservation = self.cache.reserve(self.token, **AS_ANN)
         with self.assertRaises(NotFound):
             self.cache.end(self.token, REVOKED)
         reservation.commit(self.ended.append)

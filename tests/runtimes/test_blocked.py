@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from twisted.internet import reactor
 
 from twisted_exec.console.session import Session
+from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions
 from twisted_exec.streaming.carriers import DEFAULT_LIMITS
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
@@ -53,7 +54,7 @@ class BlockedTests(StreamCase):
         await self.session.open()
         self.addCleanup(self.session.end, Ending(SHUTTING_DOWN))
         await self.serve()
-        parts = urlsplit(self.server.exec_url(self.token()))
+        parts = urlsplit(self.server.exec_url(self.cache.insert(Grant("m"))))
         self.user = User()
         client = await connect(
             unix_client_endpoint(reactor, unquote(parts.netloc)),

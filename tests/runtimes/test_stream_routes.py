@@ -15,7 +15,7 @@ from twisted_exec.streaming.interfaces import COMPLETED, MACHINE_DELETED, SHUTTI
 from twisted_exec.streaming.upgrade_client import UpgradeRefused
 
 from .support import open_log
-from .test_stream_server import UPGRADE, StreamCase
+from .test_stream_server import AS_ANN, UPGRADE, StreamCase
 
 SECOND = 10**9
 
@@ -39,7 +39,9 @@ class LogCase(StreamCase):
         return super().token(**{"purpose": LOG, **facts})
 
     async def log(self, query: str = "", token: str = "", **headers: str) -> Reader:
-        reader = await open_log(self.server.log_url(token or self.token()), query, **headers)
+        reader = await open_log(
+            self.server.log_url(token or self.token()), query, **(AS_ANN | headers)
+        )
         self.addCleanup(reader.download.abort)
         return reader
 

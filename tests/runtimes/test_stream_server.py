@@ -44,6 +44,8 @@ UPGRADE = (
     "Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
 )
 
+AS_ANN = {"X_Twisted_Exec_User": "ann", "X_Twisted_Exec_Machine_Uid": "uid-x"}
+
 
 class Raw(Protocol):
     """A connection that keeps what it reads."""
@@ -98,13 +100,13 @@ class StreamCase(RuntimeCase):
         return self.cache.insert(Grant("m", "uid-x", **{"user": "ann", "session": "s1", **facts}))
 
     async def open(self, token: str, **headers: str) -> User:
-        user = await open_console(self.server.exec_url(token), **headers)
+        user = await open_console(self.server.exec_url(token), **(AS_ANN | headers))
         self.addCleanup(lambda: user.stream.abort())
         return user
 
     async def refusal(self, token: str, **headers: str) -> APIError:
         try:
-            await open_console(self.server.exec_url(token), **headers)
+            await open_console(self.server.exec_url(token), **(AS_ANN | headers))
         except APIError as error:
             return error
         self.fail("the console was opened")
@@ -454,7 +456,7 @@ class LeakTests(StreamCase):
     async def one(self, end: Any) -> None:
         self.records.seek(0)
         self.records.truncate()
-        user = await open_console(self.server.exec_url(self.token()))
+        user = await open_console(self.server.exec_url(self.token()), **AS_ANN)
         self.console.says(b"x")
         end(user)
         await self.until(lambda: user.gone and not len(self.server.sessions))

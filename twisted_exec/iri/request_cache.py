@@ -136,7 +136,8 @@ class RequestCache:
         """
         Take hold of a token for one upgrade.
 
-        :param user: who the request says it is for; empty when it does not say.
+        :param user: who the request says it is for; empty when it does not say, which is
+            enough only for a token that was made for nobody in particular.
         :param machine_uid: likewise.
         :param purpose: what is to be done with it.
         :raises NotFound: unknown, expired, used, reserved, or made for another user, machine
@@ -168,7 +169,7 @@ class RequestCache:
         grant, end = self._live.get(_digest(token), (None, None))
         if grant is None or end is None or not _same(grant.session, session):
             raise _unknown()
-        if not _agrees(grant, user, machine_uid):
+        if not (_same(grant.user, user) and _same(grant.machine_uid, machine_uid)):
             raise _unknown()
         end(ending)
 
@@ -223,11 +224,16 @@ def _digest(token: str) -> bytes:
 
 
 def _agrees(grant: Grant, user: str, machine_uid: str) -> bool:
-    """What a request tells and what the token was made for do not contradict each other."""
-    return _same(grant.user, user) and _same(grant.machine_uid, machine_uid)
+    """
+    A request tells all that the token was made for.
+
+    Whoever said it in the Exec says it again; a thief of the token alone cannot.
+    """
+    return grant.user in ("", user) and grant.machine_uid in ("", machine_uid)
 
 
 def _same(granted: str, told: str) -> bool:
+    """They do not contradict each other."""
     return not granted or not told or granted == told
 
 
