@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds, strategy
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import Invalid
 
@@ -30,7 +30,7 @@ class DescriptionTests(SynchronousTestCase):
                 if isinstance(schema.get(part), dict):
                     yield from unexplained(schema[part], path)
 
-        for kind in kinds.ALL:
+        for kind in kinds.served(DIALECTS):
             name = kind.resource.kind
             self.assertTrue(kind.description, name)
             self.assertEqual(list(unexplained(strategy.full_schema(kind), name)), [])
@@ -288,7 +288,7 @@ class AllTests(SynchronousTestCase):
 
     def test_empty_bodies(self) -> None:
         """An object with nothing but a name is stored or refused, nothing else."""
-        for kind in kinds.ALL:
+        for kind in kinds.served(DIALECTS):
             namespace = "default" if kind.resource.namespaced else ""
             try:
                 strategy.for_create(kind, {"metadata": {"name": "a"}}, namespace=namespace, now=0)
@@ -320,4 +320,133 @@ class DialectTests(SynchronousTestCase):
         self.assertEqual(
             IRONCORE.runtime_generation_annotation,
             "machinepoollet.ironcore.dev/irimachine-generation",
+        )
+
+
+class OnmetalTests(KindTestCase):
+    """Machines of onmetal-api."""
+
+    kind = kinds.machine_kind(ONMETAL)
+    good = {"machineClassRef": {"name": "small"}, "image": "example.org/os:1"}
+
+    def test_image(self) -> None:
+        """A machine names its image; it stays."""
+        made = self.create(spec=self.good)
+        changed = {**made["spec"], "image": "example.org/os:2"}
+        self.assertEqual(
+            self.update_refused(made, spec=changed), ["spec.image: Forbidden: field is immutable"]
+        )
+        image = next(column for column in self.kind.columns if column.name == "Image")
+        self.assertEqual(image.read(made), "example.org/os:1")
+
+    def test_label_names(self) -> None:
+        """Classes and secrets are named by DNS labels, pools by DNS subdomains."""
+        pool, secret = {"name": "a.b"}, {"name": "a.b"}
+        (told,) = self.refused(spec={**self.good, "imagePullSecret": secret})
+        self.assertTrue(told.startswith('spec.imagePullSecret.name: Invalid value: "a.b"'), told)
+        (told,) = self.refused(spec={**self.good, "machineClassRef": {"name": "a.b"}})
+        self.assertTrue(told.startswith("spec.machineClassRef.name"), told)
+        self.create(spec={**self.good, "machinePoolRef": pool})
+
+    def test_what_it_has_not(self) -> None:
+        """There are no local disks, no guest configuration and no conditions."""
+        spec = self.kind.schema["spec"]["properties"]
+        self.assertNotIn("guestConfig", spec)
+        self.assertNotIn("localDisk", spec["volumes"]["items"]["properties"])
+        self.assertNotIn("conditions", self.kind.schema["status"]["properties"])
+        (told,) = self.refused(spec={**self.good, "volumes": [{"name": "root"}]})
+        self.assertIn("must specify one of volumeRef, emptyDisk, ephemeral", told)
+
+    def test_states(self) -> None:
+        """A machine that is being ended is in no state of its own."""
+        state = self.kind.schema["status"]["properties"]["state"]
+        self.assertNotIn("Terminating", state["enum"])
+
+
+class SphericTests(KindTestCase):
+    """Instances of spheric."""
+
+    kind = kinds.machine_kind(SPHERIC)
+    good = {"instanceTypeRef": {"name": "small"}}
+
+    def test_whole(self) -> None:
+        """Every part that an instance may have is kept."""
+        spec = {
+            **self.good,
+            "fleetRef": {"name": "f"},
+            "fleetSelector": {"zone": "a"},
+            "image": "example.org/os:1",
+            "disks": [{"name": "root", "emptyDisk": {"sizeLimit": "1Gi"}}],
+            "networkInterfaces": [
+                {
+                    "name": "eth0",
+                    "subnetRef": {"networkName": "n", "name": "s"},
+                    "ipFamilies": ["IPv4"],
+                    "ips": ["10.0.0.2"],
+                    "accessIPFamilies": ["IPv6"],
+                    "accessIPs": ["2001:db8::1"],
+                }
+            ],
+        }
+        made = self.create(spec=spec)
+        self.assertEqual(made["spec"]["disks"][0]["device"], "oda")
+        self.assertEqual(made["spec"]["networkInterfaces"], spec["networkInterfaces"])
+        self.assertEqual(
+            [column.read(made) for column in self.kind.columns],
+            ["small", "example.org/os:1", "f", "Pending"],
+        )
+
+    def test_disks(self) -> None:
+        """Errors name disks in the singular; a disk has one source."""
+        (told,) = self.refused(spec={**self.good, "disks": [{"name": "root"}]})
+        self.assertEqual(
+            told,
+            "spec.disk[0]: Required value: must specify one of diskRef, emptyDisk, ephemeral",
+        )
+
+    def test_fixed(self) -> None:
+        """Type and fleet are for good."""
+        made = self.create(spec={**self.good, "fleetRef": {"name": "f"}})
+        for key in ("instanceTypeRef", "fleetRef"):
+            changed = {**made["spec"], key: {"name": "other"}}
+            self.assertEqual(
+                self.update_refused(made, spec=changed),
+                [f"spec.{key}: Forbidden: field is immutable"],
+            )
+
+    def test_selectors(self) -> None:
+        """Instances are found by fleet and by type."""
+        self.assertEqual(set(self.kind.fields), {"spec.fleetRef.name", "spec.instanceTypeRef.name"})
+
+    def test_fleets(self) -> None:
+        """A fleet tells no classes, and its table has no column for them."""
+        fleets = kinds.pool_kind(SPHERIC)
+        self.assertEqual(fleets.columns, ())
+        status = fleets.schema["status"]["properties"]
+        self.assertEqual([key for key in status if "vailable" in key], [])
+        self.assertIn("sphereletEndpoint", status["daemonEndpoints"]["properties"])
+
+
+class InstanceTypeTests(KindTestCase):
+    """Instance types of spheric."""
+
+    kind = kinds.class_kind(SPHERIC)
+    measured = {"cpu": "1", "memory": "1Gi"}
+
+    def test_discrete(self) -> None:
+        """Capabilities are needed where they are the instance's."""
+        for told in ({}, {"class": "Discrete"}):
+            self.assertEqual(len(self.refused(**told)), 2)
+            self.create(capabilities=self.measured, **told)
+
+    def test_continuous(self) -> None:
+        """A type of any size has none of its own."""
+        self.create(**{"class": "Continuous"})
+
+    def test_fixed(self) -> None:
+        """What a type is, it stays."""
+        made = self.create(capabilities=self.measured, **{"class": "Discrete"})
+        self.assertEqual(
+            self.update_refused(made, **{"class": "Continuous"}),
+            ["class: Forbidden: field is immutable"],
         )

@@ -124,6 +124,7 @@ class MachineLocator:
             namespace=target.namespace,
             machine=target.name,
             resource=self._dialect.workload.qualified,
+            noun=self._dialect.noun,
             subresource=self.subresource,
         )
         sender = await self._gate.sender(request)

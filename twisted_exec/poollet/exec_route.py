@@ -290,6 +290,7 @@ class ExecLocator:
             session=session or request.subject.session,
             user=asking.user.name,
             resource=self.gate.dialect.workload.qualified,
+            noun=self.gate.dialect.noun,
             pool=self.gate.pool,
             caller=asking.caller.name if asking.caller is not None else "",
         )

@@ -69,6 +69,8 @@ class Subject:
     pool: str = ""
     resource: str = ""
     """What kind of thing the machine is, such as ``machines.compute.ironcore.dev``."""
+    noun: str = "machine"
+    """What it is called in messages."""
     subresource: str = "exec"
     """What of the machine: its console (``exec``), or what that has printed (``log``)."""
     caller: str = ""

@@ -366,10 +366,10 @@ def _joined(path: bytes, query: bytes) -> bytes:
 def naming(error: APIError, subject: Subject) -> APIError:
     """The error, its message preceded by the machine's name unless it holds that already."""
     name = re.escape(subject.machine)
-    if not name or re.search(rf'"{name}"|\bmachine {name}(?![-.\w])', error.message):
+    if not name or re.search(rf'"{name}"|\b{subject.noun} {name}(?![-.\w])', error.message):
         return error
     return APIError(
-        f'machine "{subject.machine}": {error.message}',
+        f'{subject.noun} "{subject.machine}": {error.message}',
         code=error.code,
         reason=error.reason,
         details=error.details,

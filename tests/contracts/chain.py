@@ -1,0 +1,391 @@
+"""
+What the whole chain owes its users, whatever the dialect calls things.
+
+API server, poollet and runtime are the services that the programs run, joined as they are
+apart: TLS between the first two, gRPC in the dialect's own revision and a UNIX socket
+between the last two.  Machines are processes on a pty.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from tests.flows.consoles import Screen
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver import service as apiserver
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import ClientConfig, Material
+from twisted_exec.kube.exec import ConsoleEndpoint, ConsoleLost
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.poollet import service as poollet
+from twisted_exec.runtimes import host
+from twisted_exec.runtimes.config import parse
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POWERED_OFF
+from twisted_exec.tls.pki import FORWARDING_USER, PKI, Pair, create_pki
+
+reactor: Any = _reactor
+NAMESPACE = "default"
+CLASS = "shell"
+CLASSES = {
+    "classes": [
+        {
+            "name": CLASS,
+            "driver": "pty",
+            "command": ["/bin/sh", "-i"],
+            "same_user": True,
+            "capabilities": {"cpu": "1", "memory": "64Mi"},
+            "quantity": 10,
+        }
+    ]
+}
+
+
+def pool_of(dialect: Dialect) -> str:
+    """The pool that a dialect's poollet serves in these tests."""
+    return f"p-{dialect.name}"
+
+
+@cache
+def pki() -> PKI:
+    """One for all tests: keys cost time."""
+    directory = tempfile.mkdtemp(prefix="exec-chain-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    made = create_pki(str(Path(directory) / "pki"))
+    made.issue_apiserver(["127.0.0.1"])
+    for dialect in DIALECTS:
+        made.issue_poollet(pool_of(dialect), ["127.0.0.1"], dialect=dialect)
+    made.issue_user("admin", ["system:masters"])
+    made.issue_user("jane", [])
+    return made
+
+
+class ChainCase(TestCase):
+    """
+    The programs' services in one process.
+
+    :cvar dialects: of the API server; each has a poollet and a runtime.
+    """
+
+    timeout = 120
+    dialects: tuple[Dialect, ...] = ()
+
+    async def setUp(self) -> None:
+        # Short: it holds UNIX sockets.
+        self.directory = Path(tempfile.mkdtemp(prefix="exec-"))
+        self.addCleanup(shutil.rmtree, self.directory, True)
+        self.audit = JSONLinesAudit(str(self.directory / "audit.jsonl"))
+        self.server = await self.begin(self._server())
+        self.admin = self.client("admin")
+        self.runtimes: dict[Dialect, IRIClient] = {}
+        self.poollets: dict[Dialect, poollet.Poollet] = {}
+        for dialect in self.dialects:
+            await self._start(dialect)
+
+    async def begin(self, service: Any) -> Any:
+        """A service that has started; it is stopped at the end."""
+        ready = service.when_ready()
+        service.startService()
+        self.addCleanup(service.stopService)
+        await ready
+        return service
+
+    def _server(self) -> apiserver.APIServer:
+        serving, forwarding = pki().pair("apiserver"), pki().pair("apiserver-forwarding")
+        settings = apiserver.Settings(
+            listen="tcp:0:interface=127.0.0.1",
+            certificate=serving.certificate,
+            key=serving.key,
+            client_ca=pki().client_ca,
+            poollet_certificate=forwarding.certificate,
+            poollet_key=forwarding.key,
+            poollet_ca=pki().serving_ca,
+            dialects=self.dialects,
+            drain_seconds=0,
+        )
+        return apiserver.APIServer(settings, MemoryStorage(), self.audit, reactor)
+
+    async def _start(self, dialect: Dialect) -> None:
+        """The runtime and the poollet of one dialect, and a class; until the pool is ready."""
+        capabilities = {"cpu": "1", "memory": "64Mi"}
+        await self.admin.create(
+            dialect.workload_class, {"metadata": {"name": CLASS}, "capabilities": capabilities}
+        )
+        target = f"unix://{self.directory}/{dialect.name}/iri.sock"
+        settings = host.Settings(
+            classes=parse(CLASSES),
+            state_directory=str(self.directory / f"{dialect.name}-state"),
+            iri_target=target,
+            iri_revision=_machine_revision(dialect),
+            drain_seconds=0,
+        )
+        await self.begin(host.RuntimeHost(settings, self.audit, reactor))
+        runtime = IRIClient(target, reactor, revision=dialect.iri_revision)
+        runtime.startService()
+        self.addCleanup(runtime.stopService)
+        self.runtimes[dialect] = runtime
+        self.poollets[dialect] = await self.begin(self._poollet(dialect, runtime))
+        await self.until_async(lambda: self._is_ready(dialect))
+
+    def _poollet(self, dialect: Dialect, runtime: IRIClient) -> poollet.Poollet:
+        name = pool_of(dialect)
+        serving = pki().pair(f"poollet-{name}")
+        settings = poollet.Settings(
+            pool=name,
+            provider_id=f"test://{name}",
+            certificate=serving.certificate,
+            key=serving.key,
+            listen="tcp:0:interface=127.0.0.1",
+            client_ca=pki().client_ca,
+            requestheader_ca=pki().forwarding_ca,
+            requestheader_names=[FORWARDING_USER],
+            addresses=[("InternalIP", "127.0.0.1")],
+            drain_seconds=0,
+            dialect=dialect,
+        )
+        client = self._client(pki().pair(f"poollet-{name}-client"))
+        return poollet.Poollet(settings, client, runtime, self.audit, reactor)
+
+    async def _is_ready(self, dialect: Dialect) -> bool:
+        pool = await self.admin.get(dialect.pool, pool_of(dialect))
+        return bool(pool.get("status", {}).get("state") == "Ready")
+
+    def config(self, user: str) -> ClientConfig:
+        """How a user reaches the API server."""
+        return self._config(pki().pair(f"user-{user}"))
+
+    def _config(self, pair: Pair) -> ClientConfig:
+        return ClientConfig(
+            self.server.url,
+            ca=Material(path=pki().serving_ca),
+            certificate=Material(path=pair.certificate),
+            key=Material(path=pair.key),
+        )
+
+    def client(self, user: str) -> KubeClient:
+        """A user's client."""
+        return self._client(pki().pair(f"user-{user}"))
+
+    def _client(self, pair: Pair) -> KubeClient:
+        client = KubeClient(self._config(pair), reactor)
+        self.addCleanup(client.close)
+        return client
+
+    async def until_async(self, look: Callable[[], Any]) -> Any:
+        """Look again until what is found is true; the test's time-out bounds it."""
+        while not (found := await look()):
+            await deferLater(reactor, 0.02, lambda: None)
+        return found
+
+    def machine(self, dialect: Dialect, name: str = "vm", **spec: Any) -> Object:
+        """A machine as a user writes it, bound to the dialect's pool."""
+        return {
+            "metadata": {"name": name},
+            "spec": {
+                dialect.class_reference: {"name": CLASS},
+                dialect.pool_reference: {"name": pool_of(dialect)},
+                **spec,
+            },
+        }
+
+    async def make(self, dialect: Dialect, name: str = "vm", **spec: Any) -> Object:
+        """Fires with a machine that runs."""
+        wanted = self.machine(dialect, name, **spec)
+        await self.admin.create(dialect.workload, wanted, NAMESPACE)
+        return await self.in_state(dialect, name, "Running")
+
+    async def in_state(self, dialect: Dialect, name: str, state: str) -> Object:
+        """Fires with the machine once it is in a state."""
+
+        async def look() -> Object | None:
+            found = await self.admin.get(dialect.workload, name, NAMESPACE)
+            return found if found.get("status", {}).get("state") == state else None
+
+        machine: Object = await self.until_async(look)
+        return machine
+
+    async def power(self, dialect: Dialect, name: str, power: str) -> None:
+        """What its user wants from now on."""
+        await self.admin.patch(dialect.workload, name, {"spec": {"power": power}}, NAMESPACE)
+
+    async def gone(self, dialect: Dialect, name: str) -> None:
+        """Fires once there is no such machine."""
+
+        async def look() -> bool:
+            try:
+                await self.admin.get(dialect.workload, name, NAMESPACE)
+            except APIError as error:
+                return error.code == 404
+            return False
+
+        await self.until_async(look)
+
+    async def in_runtime(self, dialect: Dialect) -> list[pb.Machine]:
+        """The machines that the runtime has."""
+        listed = await self.runtimes[dialect].list_machines(pb.ListMachinesRequest())
+        return list(listed.machines)
+
+    async def console(self, name: str = "vm", *, user: str = "admin", **more: Any) -> Screen:
+        """Fires with an open console."""
+        endpoint = ConsoleEndpoint(self.config(user), NAMESPACE, name, reactor, **more)
+        screen: Screen = await connectProtocol(endpoint, Screen())
+        return screen
+
+    async def refusal(self, name: str = "vm", **more: Any) -> APIError:
+        """Fires with why a console was not opened."""
+        error: APIError = await self.assertFailure(self._opening(name, **more), APIError)
+        return error
+
+    def _opening(self, name: str, **more: Any) -> Any:
+        from twisted.internet.defer import Deferred
+
+        return Deferred.fromCoroutine(self.console(name, **more))
+
+
+def _machine_revision(dialect: Dialect) -> str:
+    """What ``machine.v1alpha1`` is to be; spheric's service is beside it, whatever that is."""
+    return "ironcore" if dialect.iri_revision == "spheric" else dialect.iri_revision
+
+
+class ChainContract:
+    """
+    Mixed into a :class:`ChainCase` with one dialect.
+
+    :cvar dialect: that one.
+    """
+
+    dialect: Dialect
+
+    async def test_life(self: Any) -> None:
+        """A machine is made, opened, powered off and on, and deleted."""
+        dialect = self.dialect
+        machine = await self.make(dialect)
+        self.assertTrue(machine["status"][dialect.id_field].endswith(await self._id()))
+        self.assertIn(dialect.finalizer, machine["metadata"]["finalizers"])
+        screen = await self.console()
+        await screen.ask(b"echo is-$((40+2))\n", rb"is-42")
+        await self.power(dialect, "vm", "Off")
+        ended = await screen.ended
+        assert isinstance(ended, ConsoleLost) and ended.ending is not None
+        self.assertEqual(ended.ending.reason, POWERED_OFF)
+        await self.in_state(dialect, "vm", "Shutdown")
+        await self.power(dialect, "vm", "On")
+        await self.in_state(dialect, "vm", "Running")
+        await self._delete_with_console()
+
+    async def _id(self: Any) -> str:
+        (machine,) = await self.in_runtime(self.dialect)
+        self.assertEqual(machine.metadata.labels[self.dialect.name_label], "vm")
+        self.assertEqual(machine.metadata.labels[self.dialect.namespace_label], NAMESPACE)
+        return str(machine.metadata.id)
+
+    async def _delete_with_console(self: Any) -> None:
+        screen = await self.console()
+        await self.admin.delete(self.dialect.workload, "vm", NAMESPACE)
+        ended = await screen.ended
+        assert isinstance(ended, ConsoleLost) and ended.ending is not None
+        self.assertEqual(ended.ending.reason, MACHINE_DELETED)
+        await self.gone(self.dialect, "vm")
+        self.assertEqual(await self.in_runtime(self.dialect), [])
+
+    async def test_pool(self: Any) -> None:
+        """The pool tells where its poollet is and what it has, by the dialect's keys."""
+        dialect, name = self.dialect, pool_of(self.dialect)
+        key = f"{dialect.capacity_prefix}{CLASS}"
+
+        async def offering() -> Any:
+            status = (await self.admin.get(dialect.pool, name)).get("status", {})
+            return status if status.get("allocatable", {}).get(key) == "10" else None
+
+        status = await self.until_async(offering)
+        port = status["daemonEndpoints"][dialect.endpoint_field]["port"]
+        self.assertEqual(port, self.poollets[dialect].address.port)
+        self.assertEqual(status["capacity"][key], "10")
+        if dialect.classes_field:
+            self.assertEqual(status[dialect.classes_field], [{"name": CLASS}])
+        await self.make(dialect)
+
+        async def taken() -> bool:
+            pool = await self.admin.get(dialect.pool, name)
+            return bool(pool["status"]["allocatable"][key] == "9")
+
+        await self.until_async(taken)
+
+    async def test_events(self: Any) -> None:
+        """What happens to a machine is told in Events of its kind."""
+        machine = await self.make(self.dialect)
+        selector = f"involvedObject.uid={machine['metadata']['uid']}"
+
+        async def told() -> list[Object]:
+            found = await self.admin.list(kinds.EVENTS.resource, NAMESPACE, field_selector=selector)
+            events: list[Object] = found["items"]
+            return events
+
+        event = (await self.until_async(told))[0]
+        self.assertEqual(event["involvedObject"]["kind"], self.dialect.workload.kind)
+        self.assertEqual(event["involvedObject"]["apiVersion"], self.dialect.workload.api_version)
+
+    async def test_refusals(self: Any) -> None:
+        """What cannot be opened is refused in the dialect's own words."""
+        dialect, noun = self.dialect, self.dialect.noun
+        error = await self.refusal(among=[dialect])
+        told = f'{dialect.workload.qualified} "vm" not found'
+        self.assertEqual((error.code, error.message), (404, told))
+        unbound = self.machine(dialect, "free")
+        del unbound["spec"][dialect.pool_reference]
+        await self.admin.create(dialect.workload, unbound, NAMESPACE)
+        error = await self.refusal("free", among=[dialect])
+        told = f"{noun} free has no {dialect.pool_noun} assigned"
+        self.assertEqual((error.code, error.message), (400, told))
+        off = self.machine(dialect, "off", power="Off")
+        await self.admin.create(dialect.workload, off, NAMESPACE)
+        error = await self.refusal("off", among=[dialect])
+        self.assertEqual(error.code, 409)
+        self.assertIn(f'{noun} "off" is powered off', error.message)
+        error = await self.refusal("off", user="jane", among=[dialect])
+        self.assertEqual(error.code, 403)
+        self.assertIn(f"{dialect.workload.plural}/exec", error.message)
+
+    async def test_fence(self: Any) -> None:
+        """A poollet sees what is bound to its pool, and writes to no other pool."""
+        dialect = self.dialect
+        other = self.machine(dialect, "other")
+        other["spec"][dialect.pool_reference] = {"name": "elsewhere"}
+        await self.admin.create(dialect.workload, other, NAMESPACE)
+        await self.admin.create(dialect.pool, {"metadata": {"name": "elsewhere"}})
+        mine = self._client(pki().pair(f"poollet-{pool_of(dialect)}-client"))
+        listed = await mine.list(
+            dialect.workload, field_selector=f"{dialect.pool_field}={pool_of(dialect)}"
+        )
+        self.assertEqual(listed["items"], [])
+        for asking in (
+            mine.get(dialect.workload, "other", NAMESPACE),
+            mine.list(dialect.workload),
+            mine.patch(dialect.pool, "elsewhere", {"status": {}}, subresource="status"),
+        ):
+            error = await self.assertFailure(asking, APIError)
+            self.assertEqual(error.code, 403)
+
+    async def test_as_a_pod(self: Any) -> None:
+        """Clients that know only Pods see it as one."""
+        await self.make(self.dialect)
+        pod = await self.admin.get(kinds.PODS.resource, "vm", NAMESPACE)
+        self.assertEqual(pod["status"]["phase"], "Running")
+        self.assertEqual(pod["spec"]["nodeName"], pool_of(self.dialect))
+        self.assertEqual(pod["metadata"]["ownerReferences"][0]["kind"], self.dialect.workload.kind)
