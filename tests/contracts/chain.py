@@ -327,6 +327,14 @@ class ChainContract:
 
         await self.until_async(taken)
 
+    async def test_placed(self: Any) -> None:
+        """A machine that names no pool is given one that has room for it."""
+        unbound = self.machine(self.dialect)
+        del unbound["spec"][self.dialect.pool_reference]
+        await self.admin.create(self.dialect.workload, unbound, NAMESPACE)
+        machine = await self.in_state(self.dialect, "vm", "Running")
+        self.assertEqual(self.dialect.pool_name(machine), pool_of(self.dialect))
+
     async def test_events(self: Any) -> None:
         """What happens to a machine is told in Events of its kind."""
         machine = await self.make(self.dialect)
@@ -347,7 +355,7 @@ class ChainContract:
         error = await self.refusal(among=[dialect])
         told = f'{dialect.workload.qualified} "vm" not found'
         self.assertEqual((error.code, error.message), (404, told))
-        unbound = self.machine(dialect, "free")
+        unbound = self.machine(dialect, "free", **{dialect.pool_selector: {"no": "such"}})
         del unbound["spec"][dialect.pool_reference]
         await self.admin.create(dialect.workload, unbound, NAMESPACE)
         error = await self.refusal("free", among=[dialect])

@@ -61,7 +61,10 @@ class LoopTests(SynchronousTestCase):
         return (MACHINES, "lab", name) in self.cluster.objects
 
     def patch_spec(self, **spec: Any) -> None:
-        self.successResultOf(self.client.patch(MACHINES, "vm", {"spec": spec}, "lab"))
+        self.patch_spec_of("vm", **spec)
+
+    def patch_spec_of(self, name: str, **spec: Any) -> None:
+        self.successResultOf(self.client.patch(MACHINES, name, {"spec": spec}, "lab"))
 
     def delete(self, name: str = "vm") -> None:
         self.successResultOf(self.client.delete(MACHINES, name, "lab"))
@@ -307,6 +310,18 @@ class LoopTests(SynchronousTestCase):
         self.turn(2)
         self.assertEqual(self.get()["status"]["state"], "Running")
         self.assertEqual(self.condition()["message"], "")
+
+    def test_changes_after_the_stop(self) -> None:
+        """Copies of the API end last, so there are changes to come: they wake nobody."""
+        self.start()
+        self.create("a")
+        self.successResultOf(self.loop.stop())
+        self.create("b")
+        self.patch_spec_of("a", power="Off")
+        self.turn(2 * RELIST_SECONDS)
+        self.assertEqual(len(self.runtime.machines), 1)
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop(self) -> None:
         """Stopping leaves no timer and no work; machines go on running."""

@@ -109,6 +109,13 @@ class PoolTests(SynchronousTestCase):
         )
         self.assertEqual((self.names, self.pool.problem), (["memory"], ""))
 
+    def test_classes_without_capabilities(self) -> None:
+        """A runtime that counts classes by name only, as spheric's do, has those that are named."""
+        self.make_class("big", cpu="64", memory="1Ti")
+        self.runtime.classes = {"big": ({}, 2), "other": ({}, 3)}
+        self.start()
+        self.assertEqual(self.status()["capacity"], {"class/machine.big": "2"})
+
     def test_exists_already(self) -> None:
         """A pool that an administrator made is completed, and kept otherwise."""
         made = {"metadata": {"name": "pool-a", "labels": {"a": "b"}}, "spec": {"taints": []}}

@@ -103,6 +103,7 @@ class Loop:
     """Machines that were as wanted, with what was observed then."""
     _silent_since: float | None = None
     _ticker: LoopingCall | None = None
+    _stopped: bool = False
     _listing: Deferred[None] | None = None
     _slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(MAX_WORKERS))
 
@@ -113,7 +114,7 @@ class Loop:
 
     def start(self, terms: Terms) -> None:
         """Begin; ``terms`` are complete."""
-        self.terms = terms
+        self.terms, self._stopped = terms, False
         self._known = {machine["metadata"]["uid"]: machine for machine in self.machines()}
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = self.clock
@@ -121,6 +122,8 @@ class Loop:
 
     def stop(self) -> Deferred[Any]:
         """Cancel all work; fires when none is left.  The runtime's machines stay as they are."""
+        # The copies of the API end later: what they tell until then must begin nothing.
+        self._stopped = True
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
         ending = [self._listing] if self._listing is not None else []
@@ -281,7 +284,7 @@ class Loop:
 
         :param eager: even while it pauses after a failure.
         """
-        if self.terms is None:
+        if self.terms is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff()))
         if work.running:

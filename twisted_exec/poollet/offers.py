@@ -2,7 +2,8 @@
 Which class of the runtime stands for a MachineClass.
 
 The one of the same name and capabilities; else the only one with these
-capabilities, whatever it is called.  As ironcore's machine class mapper.
+capabilities, whatever it is called.  As ironcore's machine class mapper.  spheric's
+runtimes count classes by name and tell no capabilities: there the name is all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClass
         if dict(one.machine_class.capabilities.resources) == wanted
     ]
     name = machine_class["metadata"]["name"]
+    alike += [
+        one
+        for one in status.machine_class_status
+        if one.machine_class.name == name and not one.machine_class.capabilities.resources
+    ]
     named = [one for one in alike if one.machine_class.name == name]
     if named:
         return named[0]
