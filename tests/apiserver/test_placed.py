@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, machine
+from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.api.kinds import Object
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -174,6 +175,31 @@ class WatchTests(PlacedTestCase):
         version = listing["metadata"]["resourceVersion"]
         self.patch(f"{MACHINES}/vm/status", {"status": {"state": "Running"}})
         self.assertEqual(self.follow(f"&resourceVersion={version}").names(), [])
+
+
+class DialectTests(APITestCase):
+    """Poollets of several dialects in one server."""
+
+    dialects = (IRONCORE, SPHERIC)
+
+    def test_each_its_own(self) -> None:
+        """A fleet's poollet sees what its instances name, a pool's what its machines name."""
+        for name in ("image-keys", "ignition"):
+            self.answer("POST", SECRETS, {"metadata": {"name": name}}, code=201)
+        self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
+        spec = {
+            "instanceTypeRef": {"name": "small"},
+            "fleetRef": {"name": "fleet-a"},
+            "imagePullSecret": {"name": "image-keys"},
+        }
+        instances = "/apis/core.spheric.cloud/v1alpha1/namespaces/default/instances"
+        body = {"metadata": {"name": "vm"}, "spec": spec}
+        self.answer("POST", instances, body, code=201)
+        for user, seen in (("pool-a", ["ignition"]), ("fleet-a", ["image-keys"])):
+            found = self.answer("GET", ALL_SECRETS, user=user)["items"]
+            self.assertEqual([each["metadata"]["name"] for each in found], seen)
+        self.refused(403, "GET", f"{SECRETS}/ignition", user="fleet-a")
+        self.refused(403, "GET", VOLUMES, user="fleet-a")
 
 
 class ClaimTests(PlacedTestCase):

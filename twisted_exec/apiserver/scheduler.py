@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -37,6 +37,8 @@ from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWa
 COMPONENT = "scheduler"
 SOON_SECONDS = 0.02
 """A burst of changes is looked at once."""
+AT_ONCE = 64
+"""Machines that are written at the same time."""
 TELL_SECONDS = 60.0
 """How often a machine that waits is told why, when the reason changes."""
 
@@ -165,25 +167,42 @@ class Scheduler(Service):
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     async def _pass(self) -> None:
-        assumed = Counter(self._bound)
-        pools = list(self._pools.values())
-        for machine in sorted(self._waiting.values(), key=turn_of):
+        decided = self._decide()
+        for first in range(0, len(decided), AT_ONCE):
             if not self.running:
                 return
-            placement = plan(self._dialect, machine, pools, assumed)
-            if not placement.pool:
-                await self._leave(machine, placement)
-                continue
-            try:
-                await self._bind(machine, placement.pool)
-            except (Conflict, NotFound):
-                continue  # it changed meanwhile, and that change brings us back
-            except APIError as error:
-                self._log.error("{name} waits: {error}", name=_named(machine), error=error)
+            some = decided[first : first + AT_ONCE]
+            done = [Deferred.fromCoroutine(self._carry_out(*each)) for each in some]
+            written: list[bool] = await gatherResults(done)
+            if not all(written):
                 self._retry()
                 return
-            assumed[placement.pool, self._dialect.class_name(machine)] += 1
-            self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+
+    def _decide(self) -> list[tuple[Object, Placement]]:
+        """For each machine that waits, in its turn, what the ones before it leave."""
+        assumed, pools = Counter(self._bound), list(self._pools.values())
+        decided = []
+        for machine in sorted(self._waiting.values(), key=turn_of):
+            placement = plan(self._dialect, machine, pools, assumed)
+            if placement.pool:
+                assumed[placement.pool, self._dialect.class_name(machine)] += 1
+            decided.append((machine, placement))
+        return decided
+
+    async def _carry_out(self, machine: Object, placement: Placement) -> bool:
+        """False when it could not be written and has to be tried again."""
+        if not placement.pool:
+            await self._leave(machine, placement)
+            return True
+        try:
+            await self._bind(machine, placement.pool)
+        except (Conflict, NotFound):
+            pass  # it changed meanwhile, and that change brings us back
+        except APIError as error:
+            self._log.error("{name} waits: {error}", name=_named(machine), error=error)
+            return False
+        return True
 
     async def _bind(self, machine: Object, pool: str) -> None:
         spec = {**machine["spec"], self._dialect.pool_reference: {"name": pool}}
