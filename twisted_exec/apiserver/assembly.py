@@ -41,6 +41,7 @@ from twisted_exec.apiserver.rest import REST
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.scheduler import Scheduler
+from twisted_exec.apiserver.sessions import SessionObjects, SessionVerbs
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
@@ -127,6 +128,7 @@ def assemble(
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
         *(PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects),
         EventExpiry(storage, reactor, now),
+        SessionObjects(storage, bare, sessions, reactor, now),
         revocation,
     ]
     if authorities:
@@ -139,8 +141,10 @@ def assemble(
     routes, limits = Routes(), limits or Limits()
     rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:
-        if kind.stored and not kind.kept_as:
+        if kind.stored and not kind.kept_as and kind is not kinds.CONSOLESESSIONS:
             rest.add_to(routes, kind)
+    ending = SessionVerbs(storage, admissions, now)
+    REST(ending, watches[0], gate, fence, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
     events = RenamedStorage(storage, kinds.EVENTS_V1, as_new, as_core)
     watches.append(Watches(events, reactor, now))
     newer = REST(Verbs(events, admissions, now), watches[-1], gate, fence, limits, now)

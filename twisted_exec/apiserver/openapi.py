@@ -142,14 +142,16 @@ def _paths(kind: Kind) -> Object:
     collection = resource.path(namespace).replace("%7B", "{").replace("%7D", "}")
     named = [_parameter("namespace")] if resource.namespaced else []
     found: Object = {collection: {"parameters": named}}
-    if not kind.read_only:
+    if not kind.read_only and not kind.server_made:
         found[collection]["post"] = _operation(kind, "post")
     if not kind.listed:
         return found
     found[collection]["get"] = _operation(kind, "list", name=kind.list_kind)
     item = f"{collection}/{{name}}"
     named = [*named, _parameter("name")]
-    methods = ("get",) if kind.read_only else ("get", "put", "patch", "delete")
+    methods: tuple[str, ...] = ("get", "put", "patch", "delete")
+    if kind.read_only or kind.server_made:
+        methods = ("get",) if kind.read_only else ("get", "delete")
     found[item] = {method: _operation(kind, method) for method in methods} | {"parameters": named}
     for status in kind.status_subresources:
         found[f"{item}/{status}"] = {

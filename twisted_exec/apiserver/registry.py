@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from twisted_exec.api.kinds import Kind
 
 READ = ("get", "list", "watch")
+REMOVE = ("delete", "deletecollection")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 
 
@@ -22,6 +23,8 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
         return ["get"] if kind.read_only else ["get", "patch", "update"]
     if kind.read_only:
         return sorted(READ)
+    if kind.server_made:
+        return sorted(READ + REMOVE)
     return sorted(READ + WRITE) if kind.stored else ["create"]
 
 

@@ -98,11 +98,15 @@ class REST:
             add("GET", f"{item}/{status}", self._get, status)
         if kind.read_only:
             return
-        add("POST", collection, self._create)
         add("DELETE", collection, self._delete_collection)
+        add("DELETE", item, self._delete)
+        if kind.server_made:
+            for method, path in (("POST", collection), ("PUT", item), ("PATCH", item)):
+                add(method, path, _not_by_hand)
+            return
+        add("POST", collection, self._create)
         add("PUT", item, self._update)
         add("PATCH", item, self._patch)
-        add("DELETE", item, self._delete)
         for status in kind.status_subresources:
             add("PUT", f"{item}/{status}", self._update, status)
             add("PATCH", f"{item}/{status}", self._patch, status)
@@ -278,6 +282,12 @@ class REST:
         for warning in _warnings(options.warnings) if options is not None else ():
             request.responseHeaders.addRawHeader(b"Warning", warning)
         respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
+
+
+async def _not_by_hand(request: APIRequest, target: Target) -> None:
+    request.setHeader(b"Allow", b"DELETE, GET")
+    told = request.method.decode("ascii", "replace")
+    raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
 
 
 def _warnings(told: Iterable[str]) -> Iterator[bytes]:

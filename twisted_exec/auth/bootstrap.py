@@ -9,6 +9,9 @@ In Kubernetes ``view`` may read the logs of Pods.  Here it may not read those of
 log is what a program chose to write, a console's is what people saw who were logged in there, and
 much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
 Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
+
+Who sits at which console, and where, is seen by whom it concerns: ``edit``, who may sit there, too.  To
+end the session of somebody else is ``admin``'s.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 CERTIFICATES = "certificates.k8s.io"
 _EVENTS = ("", "events.k8s.io")
+_SESSIONS = ("console.twisted-exec.dev",)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
 
@@ -84,6 +88,7 @@ _SYSTEM_ROLES = [
         "system:aggregate-to-admin",
         _on("roles rolebindings", (*_READ, *_WRITE), (_GROUP,)),
         _on("localsubjectaccessreviews", ("create",), ("authorization.k8s.io",)),
+        _on("consolesessions", ("delete", "deletecollection"), _SESSIONS),
         part_of="admin",
     ),
     _role(
@@ -205,6 +210,7 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
             *(rule for dialect in several for rule in _editing(dialect)),
             _on("events", _WRITE, _EVENTS),
             _on("secrets", (*_READ, *_WRITE), ("",)),
+            _on("consolesessions", _READ, _SESSIONS),
             part_of="edit",
         ),
         _role(

@@ -15,7 +15,8 @@ the machine: whoever reads it may have asked for many.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -32,12 +33,21 @@ from twisted_exec.api.status import (
     MethodNotAllowed,
     NotFound,
     Unauthorized,
+    one_line,
 )
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
-from twisted_exec.streaming.negotiation import Attempt, is_answer, of_the_protocol
+from twisted_exec.streaming.negotiation import (
+    STREAM_PROTOCOL,
+    Attempt,
+    choose_protocol,
+    is_answer,
+    of_the_protocol,
+)
+from twisted_exec.streaming.routes import split_path
 from twisted_exec.streaming.sessions import (
     Session,
     Sessions,
+    Visit,
     ending_query,
     parse_ending,
     session_id,
@@ -185,6 +195,8 @@ class _Passage:
             raise
         self._request.subject = self._location.subject
         self._session = sessions.open(self._location.subject)
+        if sessions.watcher is not None:
+            self._session.visit = visit(self._request)
         try:
             await self._carry(require_upgrade(self._request))
         except BaseException as problem:
@@ -282,9 +294,10 @@ class _Passage:
         except ConnectionDone:
             raise CancelledError from None
         if possible:
+            self._speaks(is_upgrade(self._request), choose_protocol(self._request))
             del self._request
             proxy.translating(self._session)
-            self._session.carry(joint.end, joint.cut)
+            self._session.carry(joint.end, joint.cut, lambda: _counts(joint))
         return possible
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
@@ -311,7 +324,14 @@ class _Passage:
             raise CancelledError from None
         del self._request  # an idle session owns nothing but its transports
         upgraded.hand_over(self._splice.machine)
-        self._session.carry(self._end, lambda: self._splice.cut("cut"))
+        self._speaks(upgrade, chosen_protocol(upgraded.headers))
+        splice = self._splice
+        self._session.carry(self._end, lambda: splice.cut("cut"), lambda: _counts(splice))
+
+    def _speaks(self, upgrade: bytes, protocol: str) -> None:
+        if self._proxy.sessions.watcher is not None:
+            told = f"{upgrade.decode('ascii')} {protocol}".rstrip()
+            self._session.visit = replace(self._session.visit, protocol=told)
 
     def _ended(self, reason: str) -> None:
         """The splice is gone."""
@@ -354,6 +374,32 @@ class _Passage:
         except UpgradeRefused as answer:
             if not 200 <= answer.code < 300:
                 raise
+
+
+def visit(request: Request) -> Visit:
+    """How a user comes, by the request alone."""
+    agent = request.requestHeaders.getRawHeaders(b"user-agent", [b""])[-1]
+    *_, resource, _name, subresource = ["", "", "", *split_path(request.path)]
+    return Visit(
+        address=str(getattr(request.getClientAddress(), "host", "")),
+        agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
+        via=f"{resource}/{subresource}",
+        asked=Asked.of(request.args),
+    )
+
+
+_MOST_AGENT = 128
+
+
+def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """What a next hop chose, by the headers of its 101; empty when it names nothing."""
+    told = {name.lower(): value for name, value in headers}
+    name = told.get(b"sec-websocket-protocol") or told.get(STREAM_PROTOCOL.lower(), b"")
+    return name[:64].decode("ascii", "replace")
+
+
+def _counts(joint: Splice | Translation) -> tuple[int, int]:
+    return joint.bytes_to_machine, joint.bytes_to_user
 
 
 def _joined(path: bytes, query: bytes) -> bytes:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Protocol as Typing
 from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred
@@ -38,6 +39,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
+from twisted_exec.wire.asked import Asked
 
 _WORDS = frozenset(
     {
@@ -55,32 +57,76 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MAX_MESSAGE = 512
 
 
+@dataclass(frozen=True)
+class Visit:
+    """
+    How a user comes: what is known of a stream besides who reaches what.
+
+    :param address: the host that the connection is from.
+    :param protocol: how the user's client speaks.
+    :param agent: what it calls itself.
+    :param via: what was asked for, as ``RESOURCE/SUBRESOURCE``.
+    """
+
+    address: str = ""
+    protocol: str = ""
+    agent: str = ""
+    via: str = ""
+    asked: Asked = Asked()
+
+
+class Watcher(Typing):
+    """Whom :class:`Sessions` tells of streams as they come and go."""
+
+    def began(self, session: Session) -> None:
+        """A session has its stream."""
+
+    def ended(self, session: Session) -> None:
+        """A session that had one is over."""
+
+
+def _nothing_counted() -> tuple[int, int]:
+    return 0, 0
+
+
 class Session:
     """
     One session; :meth:`Sessions.open` makes it.
 
     :ivar ending: why it was asked to end from this side, if it was.
+    :ivar visit: what its carrier knows of the user's stream, if it tells.
     """
 
     def __init__(self, sessions: Sessions, subject: Subject, audit: AuditSession) -> None:
         self.subject = subject
         self.ending: Ending | None = None
+        self.visit = Visit()
+        self.counts: Callable[[], tuple[int, int]] = _nothing_counted
+        """Bytes to the machine and to the user so far."""
         self._sessions, self._audit = sessions, audit
         self._end: Callable[[Ending], None] | None = None
         self._cut: Callable[[], None] | None = None
         self._over = False
 
-    def carry(self, end: Callable[[Ending], None], cut: Callable[[], None]) -> None:
+    def carry(
+        self,
+        end: Callable[[Ending], None],
+        cut: Callable[[], None],
+        counts: Callable[[], tuple[int, int]] = _nothing_counted,
+    ) -> None:
         """
         The stream is up.
 
         :param end: ends it in the protocol's order, saying why; bounded in time.
         :param cut: ends it now.
+        :param counts: tells bytes to the machine and to the user so far.
         """
         if self._over:
             return  # it was lost while it was joined
-        self._end, self._cut = end, cut
+        self._end, self._cut, self.counts = end, cut, counts
         self._sessions.metrics.opened()
+        if self._sessions.watcher is not None:
+            self._sessions.watcher.began(self)
         if self.ending is not None:
             end(self.ending)
 
@@ -119,9 +165,12 @@ class Session:
         self._audit.end(told, code=code, **counts)
         if self._end is not None:
             self._sessions.metrics.ended(**counts)
+            if self._sessions.watcher is not None:
+                self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
         self._end = self._cut = None
+        self.counts = _nothing_counted
         self._sessions.forget(self)
 
 
@@ -129,6 +178,7 @@ class Sessions:
     """
     The sessions of one hop.
 
+    :ivar watcher: told of streams that begin and end.
     :param metrics: ``None`` counts for nobody.
     :param limit: at once.
     :param limit_per_user: at once, by user name.
@@ -143,6 +193,7 @@ class Sessions:
         limit_per_user: int = 1024,
     ) -> None:
         self.trail = trail
+        self.watcher: Watcher | None = None
         self.metrics = metrics or SessionMetrics(new_registry(process=False))
         self._limit, self._limit_per_user = limit, limit_per_user
         self._live: dict[Session, None] = {}

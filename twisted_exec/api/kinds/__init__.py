@@ -31,6 +31,7 @@ from twisted_exec.api.kinds.reviews import (
     TOKENREVIEWS,
 )
 from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
 
 _CORE: tuple[Kind, ...] = (NAMESPACES, EVENTS, SERVICES, SECRETS)
 _OTHERS: tuple[Kind, ...] = (
@@ -48,6 +49,7 @@ _OTHERS: tuple[Kind, ...] = (
     ROLEBINDINGS,
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
+    CONSOLESESSIONS,
 )
 
 
@@ -84,6 +86,7 @@ __all__ = [
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
     "CONSOLE",
+    "CONSOLESESSIONS",
     "EVENTS",
     "EVENTS_V1",
     "EVENT_SECONDS",

@@ -91,6 +91,8 @@ class Kind:
     :param kept_as: as which resource the store has them, when that is another.
     :param read_only: clients may only look; usually other objects, shown as objects of this
         kind.
+    :param server_made: clients may look and delete, and nothing else; says to whoever
+        tries why that is.
     :param initial_status: of an object just created.
     :param server_fields: top-level fields that no client writes, whatever it
         sends; nobody manages them.
@@ -126,6 +128,7 @@ class Kind:
     stored: bool = True
     kept_as: Resource | None = None
     read_only: bool = False
+    server_made: str = ""
     confidential: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
