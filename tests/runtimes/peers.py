@@ -6,6 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +18,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from tests.flows.programs import start
+from tests.flows.programs import Program, start
 from twisted_exec.runtimes.interfaces import MachineFacts
 
 from .support import RuntimeCase, pause
@@ -80,6 +85,14 @@ class Far:
     def _build(self) -> Peer:
         self.peers.append(Peer(self._answer))
         return self.peers[-1]
+
+    def listen_tcp(self) -> int:
+        """On loopback instead; :return: the port."""
+        factory = Factory.forProtocol(self._build)
+        factory.noisy = False
+        self._port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        port: int = self._port.getHost().port
+        return port
 
     async def deafen(self) -> None:
         """Listen no longer; whoever is connected stays."""
@@ -156,7 +169,7 @@ class Ser2net:
 
     async def stop(self) -> None:
         if self._program is not None:
-            await self._program.stop()
+            await self._program.stop(signal.SIGKILL)  # asked kindly, it takes four seconds
             self._program = None
         await self._far.vanish()
         for name in ("ser2net.sock", "device.sock"):
@@ -197,4 +210,198 @@ connection: &line
   connector: telnet(rfc2217),unix,{directory}/device.sock
   options:
     kickolduser: true
+"""
+
+
+class Sshd:
+    """
+    A real OpenSSH server on loopback, with a host key of its own, for one key of our own user.
+
+    It is started for each connection, as by inetd, so that the port is ours, and free.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = os.path.join(directory, "ssh")
+        self._socket = socket.socket()
+        self._programs: list[Program] = []
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    @property
+    def port(self) -> int:
+        number: int = self._socket.getsockname()[1]
+        return number
+
+    def start(self) -> None:
+        os.mkdir(self.directory)
+        if os.geteuid() == 0:
+            os.makedirs("/run/sshd", exist_ok=True)  # which Debian makes when it boots
+        for name in ("host", "user"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)], check=True
+            )
+        with open(self.path("config"), "w") as file:
+            file.write(_SSHD.format(directory=self.directory))
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen()
+        self._socket.setblocking(False)
+        self.know("host")
+        reactor.addReader(self)
+
+    def know(self, name: str) -> None:
+        """Write the key of this name down as the host's."""
+        with open(self.path(f"{name}.pub")) as file:
+            key = file.read()
+        with open(self.path("known_hosts"), "w") as file:
+            file.write(f"[127.0.0.1]:{self.port} {key}")
+
+    def log(self) -> str:
+        """What the servers said so far."""
+        try:
+            with open(self.path("log")) as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def logPrefix(self) -> str:
+        return "sshd"
+
+    def doRead(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            connection, _ = self._socket.accept()
+            program = shutil.which("sshd") or ""
+            words = [program, "-i", "-f", self.path("config"), "-E", self.path("log")]
+            process = Program(words)
+            self._programs.append(process)
+            number = connection.fileno()
+            reactor.spawnProcess(
+                process,
+                program,
+                words,
+                env=dict(os.environ),
+                childFDs={0: number, 1: number, 2: "r"},
+            )
+            connection.close()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """It listens until it is stopped."""
+
+    async def stop(self) -> None:
+        reactor.removeReader(self)
+        self._socket.close()
+        for program in self._programs:
+            await program.stop()
+
+
+_SSHD = """
+HostKey {directory}/host
+AuthorizedKeysFile {directory}/user.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PidFile none
+LogLevel DEBUG1
+"""
+
+
+class IPMISim:
+    """
+    A real ``ipmi_sim``: a BMC on loopback, whose serial port is a telnet port of this process.
+
+    :ivar far: the other end of that port.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = os.path.join(directory, "ipmi")
+        self.far = Far("", _echo_text)
+        self.port = 0
+        self._program: Program | None = None
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    async def start(self) -> None:
+        if not self.port:
+            os.makedirs(self.path("state"))
+            # It tells its clients the port that its file has, so that 0 is none.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+            self._write(self.far.listen_tcp())
+        words = ["-c", self.path("lan.conf"), "-f", self.path("commands"), "-s", self.path("state")]
+        self._program = start(["ipmi_sim", *words, "-n"])
+        while not self.far.peers:
+            await pause()
+
+    def _write(self, serial: int) -> None:
+        told = {"directory": self.directory, "port": self.port, "serial": serial}
+        for name, text in (("lan.conf", _LAN), ("commands", _BMC), ("chassis", _CHASSIS)):
+            with open(self.path(name), "w") as file:
+                file.write(text.format(**told))
+        os.chmod(self.path("chassis"), 0o700)
+        with open(self.path("password"), "w") as file:
+            file.write("secret-canary\n")
+
+    @property
+    def power(self) -> str:
+        """What the chassis was told of its power, in order: ``0`` is off, ``1`` on; and ``soft``."""
+        try:
+            with open(self.path("told")) as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def set_power(self, on: bool) -> None:
+        with open(self.path("power"), "w") as file:
+            file.write("1" if on else "0")
+
+    async def stop(self) -> None:
+        if self._program is not None:
+            await self._program.stop()
+            self._program = None
+        await self.far.vanish()
+
+
+def _echo_text(peer: Peer, data: bytes) -> None:
+    """A machine that echoes; telnet's commands are not answered."""
+    text = re.sub(rb"\xff[\xfb-\xfe].|\xff[\xf0-\xfa]", b"", data, flags=re.DOTALL)
+    if text:
+        peer.says(text)
+
+
+_LAN = """name "sim"
+set_working_mc 0x20
+startlan 1
+  addr 127.0.0.1 {port}
+  priv_limit admin
+  allowed_auths_callback none md2 md5 straight
+  allowed_auths_user none md2 md5 straight
+  allowed_auths_operator none md2 md5 straight
+  allowed_auths_admin none md2 md5 straight
+  guid a123456789abcdefa123456789abcdef
+endlan
+sol "telnet:127.0.0.1:{serial}" 115200
+chassis_control "{directory}/chassis"
+user 1 true "" "test" user 10 none md2 md5 straight
+user 2 true "admin" "secret-canary" admin 10 none md2 md5 straight
+"""
+
+_BMC = """mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+mc_enable 0x20
+"""
+
+# Called as: get power, or: set power 1, or: set shutdown 1.
+_CHASSIS = """#!/bin/sh
+cd {directory} || exit 1
+case "$1 $2" in
+"get power") echo "power:$(cat power 2>/dev/null || echo 0)" ;;
+"set power") printf %s "$3" >power; printf %s "$3" >>told ;;
+"set shutdown") printf s >>told; test -e stubborn || printf 0 >power ;;
+esac
 """

@@ -20,7 +20,7 @@ from twisted_exec.console.session import Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import held
 from twisted_exec.runtimes.held import BYTES_PER_SECOND, Governor, HeldRun
-from twisted_exec.runtimes.interfaces import CannotStart
+from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
 from twisted_exec.streaming.interfaces import Ending, IBreakable, TerminalSize
 
 from .peers import LineCase, reactor, silent
@@ -128,13 +128,23 @@ class OpenTests(HeldCase):
         self.assertEqual(len(line.lost), 1)
 
     async def test_power(self) -> None:
-        """The machine's own switch is used before the line is opened and after it is closed."""
+        """The machine's own switch is used before the line is opened, and when it shall be off."""
+        switch = Switch()
+        run = self.run_of(self.far().endpoint, power=switch)
+        line = await self.line(run)
+        self.assertEqual(switch.told, ["on"])
+        await run.shut_down()
+        self.assertEqual((switch.told, line.lost), (["on", "off"], []))
+
+    async def test_let_go(self) -> None:
+        """A machine that is only deleted, or whose runtime stops, is not switched off."""
         switch = Switch()
         run = self.run_of(self.far().endpoint, power=switch)
         await self.line(run)
-        self.assertEqual(switch.told, ["on"])
         await run.stop()
-        self.assertEqual(switch.told, ["on", "off"])
+        self.assertEqual(switch.told, ["on"])
+        self.assertTrue(IShutdown.providedBy(run))
+        self.assertFalse(IShutdown.providedBy(self.run_of("unix:x")))
 
     async def test_no_break(self) -> None:
         """A line without BREAK does not promise it."""

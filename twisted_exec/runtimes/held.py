@@ -33,7 +33,7 @@ from twisted_exec.api.status import APIError
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
-from .interfaces import CannotStart, IRun, MachineFacts
+from .interfaces import CannotStart, IRun, IShutdown, MachineFacts
 
 BYTES_PER_SECOND = 4 << 20
 """Ten times what the fastest serial line carries."""
@@ -89,13 +89,18 @@ class Governor:
 
 
 class Power(Protocol):
-    """The machine's own switch, where its line's driver has one."""
+    """
+    The machine's own switch, where its line's driver has one.
+
+    It is used when somebody says that the machine shall be on or off, and only then: a machine that
+    exists without us goes on when it is deleted here, or when the runtime stops.
+    """
 
     async def on(self) -> None:
         """:raises APIError: it cannot be switched on."""
 
     async def off(self) -> None:
-        """Switch it off, as well as may be; what fails is an event."""
+        """Switch it off, as well as may be and within a bounded time; what fails is an event."""
 
 
 class _Link(TwistedProtocol):
@@ -165,9 +170,12 @@ class HeldRun:
         self._paused = self._closing = False
         self._opened_at = self._delay_seconds = 0.0
         self._opening: Deferred[Any] | None = None
+        self._trying: list[Deferred[None]] | None = None  # who waits for the end of a try
         self._gone: list[Deferred[None]] = []
         if breakable:
             alsoProvides(self, IBreakable)
+        if power is not None:
+            alsoProvides(self, IShutdown)
 
     # IRun.
 
@@ -178,25 +186,45 @@ class HeldRun:
         self._name, self._endpoint = self._claim()
         if self._power is not None:
             await self._power.on()
+        link, failed = None, None
         try:
             link = await self._open()
         except Exception as error:
-            why = f'line "{self._name}": {_words(Failure(error))}'
-            raise CannotStart("LineFailed", why) from None
-        self._inner = factory.buildProtocol(None)  # type: ignore[arg-type]
-        self._inner.makeConnection(self)
-        self._join(link)
+            failed = Failure(error)
+            # Of a machine that we have switched on it is known that it is on, and it can be switched off.
+            if self._power is None or failed.check(CancelledError):
+                why = f'line "{self._name}": {_words(failed)}'
+                raise CannotStart("LineFailed", why) from None
+        inner: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
+        self._inner = inner
+        inner.makeConnection(self)
+        if link is not None:
+            self._join(link)
+        elif failed is not None:
+            self._clock.callLater(0, self._never_opened, failed)
         early, self._early = self._early, b""
         if early:
-            self._inner.dataReceived(early)
-        return self._inner
+            inner.dataReceived(early)
+        return inner
 
-    def _open(self) -> Deferred[_Link]:
+    def _never_opened(self, failure: Failure) -> None:
+        """Told when the machine is known to run, not before."""
+        if not self._closing:
+            self._begin_again(failure)
+
+    async def _open(self) -> Any:
+        """One more connection, a :class:`_Link`."""
         factory = Factory.forProtocol(lambda: _Link(self, self._clock))
         factory.noisy = False
         assert self._endpoint is not None
-        opening: Deferred[Any] = self._endpoint.connect(factory)
-        return opening.addTimeout(_OPEN_SECONDS, self._clock)
+        self._trying = []
+        try:
+            opening: Deferred[Any] = self._endpoint.connect(factory)
+            return await opening.addTimeout(_OPEN_SECONDS, self._clock)
+        finally:
+            waiting, self._trying = self._trying, None
+            for waiter in waiting:
+                waiter.callback(None)
 
     def window_changed(self, size: TerminalSize) -> None:
         self._size = size
@@ -207,11 +235,21 @@ class HeldRun:
         if self._link is not None:
             self._link.transport.send_break(milliseconds)
 
+    def shut_down(self) -> Deferred[None]:
+        """As :meth:`IShutdown.shut_down`; the line stays open, so that one sees it happen."""
+        assert self._power is not None
+        return Deferred.fromCoroutine(self._power.off())
+
     def stop(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         self.loseConnection()
+        if self._trying is not None:
+            # What is given up may take some time to be gone, such as a process.
+            tried: Deferred[None] = Deferred()
+            self._trying.append(tried)
+            await tried
         if self._link is not None:
             gone: Deferred[None] = Deferred()
             self._gone.append(gone)
@@ -221,8 +259,6 @@ class HeldRun:
             await gone
             if patience.active():
                 patience.cancel()
-        if self._power is not None and self._name:
-            await self._power.off()
         self._release()
 
     # The transport of the line's protocol, while connections come and go.

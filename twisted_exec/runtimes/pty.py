@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import tty
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,8 @@ class PtyOptions:
         must be asked for by ``same_user``.
     :param environment: added to ours.
     :param directory: where it starts; empty is the user's home.
+    :param raw: whether the terminal passes bytes as they are from the first moment, for programs
+        that make it so themselves, but a little later than they say that they are ready.
     :param restart: whether a command that ended is started again: ``always``,
         ``on-failure`` or ``never``.
     """
@@ -60,6 +63,7 @@ class PtyOptions:
     directory: str = ""
     term: str = "xterm-256color"
     restart: str = "always"
+    raw: bool = False
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
@@ -206,6 +210,8 @@ class PtyRun:
         ours, theirs = os.openpty()
         try:
             set_size(ours, self._size)
+            if options.raw:
+                tty.setraw(theirs)
             switch = os.geteuid() == 0 and account.pw_uid != 0
             if switch:
                 give(theirs, account.pw_uid)

@@ -1,0 +1,117 @@
+"""
+Machines whose consoles are reached by a command of this host, such as ``console(1)`` of conserver.
+
+::
+
+    - name: rack
+      driver: command
+      same_user: true
+      lines:
+        web-1:
+          command: [console, -M, conserver.lab, -f, web-1]
+          break: "\\x05cl0"
+      capabilities: {cpu: "1", memory: 1Gi}
+
+It differs from the driver ``pty``: there the command *is* the machine, here it only leads to one.  So each
+machine has a command of its own, and one that ends is a line that was lost; see :mod:`.held`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from .commands import CommandEndpoint, Typing
+from .held import HeldRun
+from .interfaces import Build, IMachineDriver, MachineFacts
+from .lines import Lines
+from .processes import ProcessTable
+from .pty import PtyDriver, PtyOptions, PtyRun
+from .reader import Reader
+
+_MAX_BREAK_BYTES = 64
+
+
+@dataclass(frozen=True)
+class CommandLineOptions:
+    """
+    One line.
+
+    :param break_keys: typed for BREAK; empty where there is none.
+    """
+
+    pty: PtyOptions
+    break_keys: bytes = b""
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    user = reader.take("user", str, "")
+    same_user = reader.take("same_user", bool, False)
+    environment = reader.environment("environment")
+    if bool(user) == same_user:
+        raise reader.error(
+            "a command class needs either user: NAME, or same_user: true to run as the runtime's own"
+        )
+    lines = {}
+    for name, one in reader.mappings("lines").items():
+        pty = PtyOptions(one.words("command"), user, same_user, environment)
+        lines[name] = CommandLineOptions(pty, _break_keys(one))
+        one.done()
+    reader.quantity = len(lines)
+    return lambda reactor, table: CommandDriver(lines, reactor, table)
+
+
+def _break_keys(reader: Reader) -> bytes:
+    keys = reader.take("break", str, "").encode("utf-8")
+    if len(keys) > _MAX_BREAK_BYTES:
+        raise reader.error(f"break has more than {_MAX_BREAK_BYTES} bytes")
+    return bytes(keys)
+
+
+@implementer(IMachineDriver)
+class CommandDriver:
+    """Runs a class of machines that are reached by commands."""
+
+    name = "command"
+
+    def __init__(
+        self, lines: Mapping[str, CommandLineOptions], reactor: Any, table: ProcessTable
+    ) -> None:
+        self.lines = Lines(lines)
+        self.reactor, self._table = reactor, table
+        self._drivers = [self._pty(line) for line in lines.values()]
+
+    def _pty(self, line: CommandLineOptions) -> PtyDriver:
+        return PtyDriver(line.pty, self.reactor, self._table)
+
+    def missing(self) -> str:
+        """What all lines lack; what only some do is told by their machines."""
+        lacks = [driver.missing() for driver in self._drivers]
+        return lacks[0] if all(lacks) else ""
+
+    def run(self, facts: MachineFacts) -> HeldRun:
+        line = self.lines.look(facts)
+        return HeldRun(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            breakable=line is not None and bool(line.break_keys),
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, line = self.lines.claim(facts)
+        driver = self._pty(line)
+
+        def make_run() -> PtyRun:
+            return driver.run(facts)
+
+        program = line.pty.command[0]
+        return name, CommandEndpoint(
+            program, self.reactor, make_run, typing=lambda: Typing(line.break_keys)
+        )
