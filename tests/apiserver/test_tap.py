@@ -13,6 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.chain import pki
+from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
@@ -113,6 +114,22 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual(settings(options).pods_view, wanted)
         told = self.refused([*arguments(), "--pods-view", "--no-pods-view"])
         self.assertIn("--pods-view and --no-pods-view: give one of them", told)
+
+    def test_dialects(self) -> None:
+        """Several in the order given; ironcore when nothing is said."""
+        for words, wanted in (
+            ((), (IRONCORE,)),
+            (("--dialect=onmetal",), (ONMETAL,)),
+            (("--dialect", "spheric", "--dialect", "ironcore"), (SPHERIC, IRONCORE)),
+        ):
+            options = Options()
+            options.parseOptions([*arguments(), *words])
+            self.assertEqual(settings(options).dialects, wanted)
+        told = self.refused([*arguments(), "--dialect=irncore"])
+        self.assertIn("--dialect: there is no dialect 'irncore': choose one of ironcore,", told)
+        told = self.refused([*arguments(), "--dialect=onmetal", "--dialect=onmetal"])
+        self.assertIn("--dialect: dialect 'onmetal' is given twice", told)
+        self.assertIn(NAMES.split(",")[1], Options().getUsage())
 
     def test_nothing_is_opened(self) -> None:
         """Making the service opens nothing."""

@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
@@ -40,11 +41,31 @@ class ParseOptionsTests(SynchronousTestCase):
         for text in ("machine/vm", "machines/vm", "machine.compute.ironcore.dev/vm"):
             self.assertEqual(parse_options([text]).name, "vm")
         self.assertEqual(parse_options(["machine"]).name, "machine")
+        self.assertEqual(parse_options(["instances/vm"]).name, "vm")
         for text in ("pod/vm", "machine/", "machine/a/b", "machine/..", "/vm"):
             stderr = io.StringIO()
             with redirect_stderr(stderr), self.assertRaises(SystemExit):
                 parse_options([text])
             self.assertIn("is no name", stderr.getvalue())
+
+    def test_among(self) -> None:
+        """A kind says which dialects it may be of, ``--dialect`` says the one."""
+        for arguments, names in (
+            (["vm"], [each.name for each in DIALECTS]),
+            (["machine/vm"], ["ironcore", "onmetal", "spheric-machines"]),
+            (["machines.compute.api.onmetal.de/vm"], ["onmetal"]),
+            (["machines.v1alpha1.core.spheric.cloud/vm"], ["spheric-machines"]),
+            (["instance/vm"], ["spheric"]),
+            (["vm", "--dialect", "onmetal"], ["onmetal"]),
+            (["machine/vm", "--dialect=spheric-machines"], ["spheric-machines"]),
+        ):
+            among = parse_options(arguments).among
+            self.assertEqual([each.name for each in among], names, arguments)
+        stderr = io.StringIO()
+        with redirect_stderr(stderr), self.assertRaises(SystemExit) as caught:
+            parse_options(["instance/vm", "--dialect=ironcore"])
+        self.assertEqual(caught.exception.code, 1)
+        self.assertIn("dialect ironcore has no instance", stderr.getvalue())
 
     def test_all(self) -> None:
         """Options may come before and after the name."""

@@ -15,7 +15,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.meta import Resource
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
@@ -41,21 +41,24 @@ classes:
 """
 
 
-def machine_class(name: str, memory: str) -> Object:
+def machine_class(name: str, memory: str, dialect: Dialect = DEFAULT) -> Object:
     return {
-        "apiVersion": kinds.MACHINECLASSES.resource.api_version,
-        "kind": "MachineClass",
+        "apiVersion": dialect.workload_class.api_version,
+        "kind": dialect.workload_class.kind,
         "metadata": {"name": name},
         "capabilities": {"cpu": "1", "memory": memory},
     }
 
 
-def machine(name: str, class_name: str, pool: str = POOL) -> Object:
+def machine(name: str, class_name: str, pool: str = POOL, dialect: Dialect = DEFAULT) -> Object:
     return {
-        "apiVersion": kinds.MACHINES.resource.api_version,
-        "kind": "Machine",
+        "apiVersion": dialect.workload.api_version,
+        "kind": dialect.workload.kind,
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"machineClassRef": {"name": class_name}, "machinePoolRef": {"name": pool}},
+        "spec": {
+            dialect.class_reference: {"name": class_name},
+            dialect.pool_reference: {"name": pool},
+        },
     }
 
 
@@ -67,6 +70,7 @@ class Deployment:
     :ivar client: a client with it.
 
     :param unix_streams: the runtime's consoles on a UNIX socket instead of TLS.
+    :param dialects: of the API server; the poollet is of the first.
     """
 
     api: Program
@@ -77,8 +81,14 @@ class Deployment:
     port = 0
 
     def __init__(
-        self, directory: str, *, drain_seconds: float = 1, unix_streams: bool = False
+        self,
+        directory: str,
+        *,
+        drain_seconds: float = 1,
+        unix_streams: bool = False,
+        dialects: Sequence[Dialect] = (DEFAULT,),
     ) -> None:
+        self.dialects, self.dialect = dialects, dialects[0]
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         # UNIX socket paths are short; a test's own directory may not be.
@@ -97,7 +107,8 @@ class Deployment:
         await self.start_runtime()
         await self.start_poollet()
         for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
-            await self.client.create(kinds.MACHINECLASSES.resource, machine_class(name, memory))
+            made = machine_class(name, memory, self.dialect)
+            await self.client.create(self.dialect.workload_class, made)
 
     async def start_api(self, *options: str) -> None:
         """The API server; a second start takes the port that the others know."""
@@ -114,6 +125,7 @@ class Deployment:
             f"--machinepoollet-client-key={self.path('pki/apiserver-forwarding.key')}",
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
             f"--audit-log={self.path('api.audit')}",
+            *(f"--dialect={each.name}" for each in self.dialects),
             self.drain,
             *options,
         )
@@ -166,13 +178,20 @@ class Deployment:
         await self.runtime.until(rb"RuntimeHost#info\]")
 
     async def start_poollet(self, *options: str) -> None:
-        serving, client = self.pki.issue_poollet(POOL, ["localhost", "127.0.0.1"], replace=True)
-        kubeconfig = self.path("poollet.kubeconfig")
-        self._write_kubeconfig(kubeconfig, client.certificate, client.key, POOL)
-        self.poollet = twistd(
+        self.poollet = await self.poollet_of(self.dialect, POOL, *options)
+
+    async def poollet_of(self, dialect: Dialect, pool: str, *options: str) -> Program:
+        """A poollet of one dialect, once its pool is registered."""
+        serving, client = self.pki.issue_poollet(
+            pool, ["localhost", "127.0.0.1"], dialect=dialect, replace=True
+        )
+        kubeconfig = self.path(f"{pool}.kubeconfig")
+        self._write_kubeconfig(kubeconfig, client.certificate, client.key, pool)
+        program = twistd(
             "exec-poollet",
             f"--kubeconfig={kubeconfig}",
-            f"--machine-pool-name={POOL}",
+            f"--dialect={dialect.name}",
+            f"--machine-pool-name={pool}",
             f"--machine-runtime-endpoint={self.iri_target}",
             "--listen=tcp:0:interface=127.0.0.1",
             f"--tls-cert-file={serving.certificate}",
@@ -185,18 +204,18 @@ class Deployment:
             self.drain,
             *options,
         )
-        await self.poollet.until(rb"pool pool-a is registered")
+        await program.until(rb"pool %s is registered" % pool.encode())
+        return program
 
     async def create_machine(self, name: str, class_name: str) -> Object:
         """Fires with the Machine once it is Running."""
-        await self.client.create(
-            kinds.MACHINES.resource, machine(name, class_name), namespace="default"
-        )
+        made = machine(name, class_name, dialect=self.dialect)
+        await self.client.create(self.dialect.workload, made, namespace="default")
         return await self.machine_in_state(name, "Running")
 
     async def machine_in_state(self, name: str, state: str, *, seconds: float = 60) -> Object:
         """Fires with the Machine once the API server shows it in that state."""
-        resource, deadline = kinds.MACHINES.resource, reactor.seconds() + seconds
+        resource, deadline = self.dialect.workload, reactor.seconds() + seconds
         while True:
             found = await self.client.get(resource, name, "default")
             if found.get("status", {}).get("state") == state:

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.poollet.tap import Options, Program, makeService, settings
 
 KUBECONFIG = """
@@ -51,6 +52,15 @@ class TapTests(SynchronousTestCase):
         self.assertTrue(message.startswith("exec-poollet: "), message)
         self.assertNotIn("\n", message)
         return message
+
+    def test_dialect(self) -> None:
+        """The dialect says what the runtime speaks as well, unless that is given."""
+        self.assertEqual(settings(self.options()).dialect, IRONCORE)
+        options = self.options("--dialect=spheric")
+        self.assertEqual(settings(options).dialect, SPHERIC)
+        program = makeService(options)
+        self.assertEqual(program._runtime.revision.name, "spheric")
+        self.assertIn("choose one of ironcore,", self.refusal(*self.least, "--dialect=x"))
 
     def test_defaults(self) -> None:
         """What need not be given has a sensible value; paths become absolute."""

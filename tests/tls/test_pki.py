@@ -11,7 +11,7 @@ import stat
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import read_file
@@ -120,6 +120,14 @@ class PKITests(SynchronousTestCase):
             self.pki.issue_poollet("p" * 25, ["localhost"])
         self.assertIn("has 25 characters; a certificate has room for 24", str(caught.exception))
         self.pki.issue_poollet("p" * 24, ["localhost"])
+
+    def test_dialects(self) -> None:
+        """A poollet is called as its dialect calls it, and a shorter prefix leaves more room."""
+        _, client = self.pki.issue_poollet("f" * 31, ["localhost"], dialect=SPHERIC)
+        (certificate,) = pem.certificates(read_file(client.certificate), "it")
+        subject = certificate.subject.rfc4514_string()
+        self.assertIn(f"CN=core.spheric.cloud:system:fleet:{'f' * 31}", subject)
+        self.assertIn("O=core.spheric.cloud:system:fleets", subject)
 
     def test_open(self) -> None:
         """A directory made before is found, another is not."""
