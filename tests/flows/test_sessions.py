@@ -1,0 +1,208 @@
+"""
+Several people at one console, with real terminals: who drives, who looks on, who is sent away;
+and BREAK on its way to a console server.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from twisted_exec.api import kinds
+
+from .deployment import CLASSES, Deployment, machine_class, pause
+from .kubectls import run
+from .programs import Program, script, terminal
+
+reactor: Any = _reactor
+
+BREAK = b"\xff\xf3"
+"""Telnet's, as RFC 854 has it: IAC BRK."""
+
+
+class Port(Protocol):
+    """One port of a console server: keeps what comes, and says what the test wants."""
+
+    transport: Any
+    heard = b""
+
+    def connectionMade(self) -> None:
+        self.transport.write(b"login: ")
+
+    def dataReceived(self, data: bytes) -> None:
+        self.heard += data
+
+
+class SessionsTests(TestCase):
+    """Two machines, a shell and a line of a console server; people who all may."""
+
+    timeout = 180
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.ports: list[Port] = []
+        port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+            Factory.forProtocol(self.plugged)
+        )
+        self.addCleanup(port.stopListening)
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        rack = f"""
+- name: rack
+  driver: socket
+  capabilities: {{cpu: "1", memory: 64Mi}}
+  lines:
+    web-1: {{endpoint: "tcp:host=127.0.0.1:port={port.getHost().port}", protocol: telnet}}
+"""
+        (self.deployment.directory / "runtime.yaml").write_text(CLASSES.rstrip() + rack)
+        await self.deployment.start()
+        self.people = {
+            name: self.deployment.kubeconfig(name, ["system:masters"])
+            for name in ("ada", "bob", "eve")
+        }
+
+    def plugged(self) -> Port:
+        made = Port()
+        self.ports.append(made)
+        return made
+
+    def sit_down(self, who: str, machine: str, *options: str) -> Program:
+        """Somebody opens a console in a terminal."""
+        argv = [script("kubectl-console"), machine, *options]
+        return self.at_terminal(who, argv)
+
+    def at_terminal(self, who: str, argv: list[str]) -> Program:
+        argv[0] = shutil.which(argv[0]) or argv[0]
+        program = terminal(argv, KUBECONFIG=self.people[who], TERM="dumb")
+        self.addCleanup(program.stop)
+        return program
+
+    async def test_roles(self) -> None:
+        """One drives, another takes over, a third looks on; each reads what becomes of them."""
+        await self.deployment.create_machine("sh", "shell")
+        ada = self.sit_down("ada", "sh")
+        await ada.until(rb"Connected to sh\. Ctrl-\] leaves, ~\? helps\.")
+        ada.type(b"echo a$((40+2))a\r")
+        await ada.until(rb"a42a\r\n")
+
+        bob = self.sit_down("bob", "sh")
+        await bob.until(rb"a42a\r\n(?s:.*)ada drives this console; you are looking on")
+        bob.type(b"echo lost\r")
+        await bob.until(rb"what you type is not sent: ada drives this console")
+        eve = self.sit_down("eve", "sh", "--read-only")
+        await eve.until(rb"a42a\r\n")
+
+        start_at = len(bob.output)
+        bob.type(b"~f")
+        await bob.until(rb"you have taken over this console from ada", start=start_at)
+        await ada.until(rb"bob has taken over this console; you are looking on")
+        bob.type(b"echo b$((40+3))b\r")
+        for one in (ada, bob, eve):
+            await one.until(rb"b43b\r\n")
+        ada.type(b"echo lost\r")
+        await ada.until(rb"what you type is not sent: bob drives this console")
+        eve.type(b"~f")
+        await eve.until(rb"This session is read-only")
+
+        ada.type(b"\x1d")
+        self.assertEqual(await ada.ended, 0)
+        back = self.sit_down("ada", "sh", "--force")
+        await back.until(rb"you have taken over this console from bob")
+        await bob.until(rb"ada has taken over this console")
+        back.type(b"echo c$((40+4))c\r")
+        await eve.until(rb"c44c\r\n")
+        back.type(b"~.")
+        self.assertEqual(await back.ended, 0)
+        await bob.until(rb"ada has left; nobody drives this console")
+        for one in (bob, eve):
+            self.assertIsNone(re.search(rb"\r\nlost\r\n", one.output))
+
+    async def test_stock_kubectl(self) -> None:
+        """
+        With kubectl alone one looks on, takes over, sees who is there, and sends them away.
+
+        Who is sent away reads by whom; the others go on.
+        """
+        await self.deployment.create_machine("sh", "shell")
+        ada = self.sit_down("ada", "sh")
+        await ada.until(rb"Connected to sh")
+        attached = self.at_terminal("bob", ["kubectl", "attach", "-it", "sh"])
+        await attached.until(rb"ada drives this console; you are looking on")
+        argv = ["kubectl", "exec", "-it", "sh", "--", "console", "--force"]
+        driving = self.at_terminal("bob", argv)
+        await driving.until(rb"you have taken over this console from ada")
+        await ada.until(rb"bob has taken over this console")
+        driving.type(b"echo b$((40+3))b\r")
+        for one in (ada, attached, driving):
+            await one.until(rb"b43b\r\n")
+        while len(rows := await self.rows()) != 3:
+            await pause()
+        self.assertEqual(
+            sorted(row.split()[1:5] for row in rows),
+            [
+                ["sh", "ada", "Drive", "127.0.0.1"],
+                ["sh", "bob", "Drive", "127.0.0.1"],
+                ["sh", "bob", "TakeOver", "127.0.0.1"],
+            ],
+        )
+        (name,) = (row.split()[0] for row in rows if "ada" in row.split())
+        await self.kubectl("delete", "consolesession", name)
+        told = f"session ended: SessionDeleted: admin deleted the console session {name}"
+        await ada.until(told.encode())
+        self.assertEqual(await ada.ended, 1)
+        while len(rows := await self.rows()) != 2:
+            await pause()
+        (name,) = (row.split()[0] for row in rows if "TakeOver" in row.split())
+        await self.kubectl("delete", "consolesession", name)
+        await driving.until(f"admin deleted the console session {name}".encode())
+        self.assertEqual(await driving.ended, 1)
+        await attached.until(rb"bob has left; nobody drives this console")
+
+    async def test_break(self) -> None:
+        """
+        BREAK and SysRq reach the port of a console server, in order with what is typed.
+
+        A machine whose line has none says so.
+        """
+        resource = kinds.MACHINECLASSES.resource
+        await self.deployment.client.create(resource, machine_class("rack", "64Mi"))
+        await self.deployment.create_machine("sh", "shell")
+        shell = self.sit_down("ada", "sh")
+        await shell.until(rb"Connected to sh")
+        shell.type(b"~B")
+        await shell.until(rb"this console has no BREAK")
+        await self.deployment.create_machine("web-1", "rack")
+        ada = self.sit_down("ada", "web-1")
+        await ada.until(rb"login: ")
+        ada.type(b"root\r~B~Sh")
+        (port,) = self.ports
+        while not port.heard.endswith(b"h"):
+            await pause()
+        typed = port.heard[port.heard.index(b"root") :]
+        self.assertEqual(typed.count(BREAK), 2)
+        self.assertRegex(typed, rb"(?s)\Aroot\r.?" + BREAK + BREAK + rb"h\Z")
+        bob = self.sit_down("bob", "web-1")
+        await bob.until(rb"ada drives this console")
+        bob.type(b"~B")
+        await bob.until(rb"what you type is not sent: ada drives this console")
+        self.assertEqual(port.heard.count(BREAK), 2)
+
+    async def rows(self) -> list[str]:
+        told = await self.kubectl("get", "consolesessions", "--no-headers")
+        return [row for row in told.splitlines() if not row.startswith("No resources")]
+
+    @property
+    def stock(self) -> str:
+        return shutil.which("kubectl") or "kubectl"
+
+    async def kubectl(self, *arguments: str) -> str:
+        code, _, told = await run(self.stock, *arguments, env={"KUBECONFIG": self.deployment.admin})
+        self.assertEqual(code, 0, told)
+        return told
