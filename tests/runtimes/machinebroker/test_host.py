@@ -29,7 +29,7 @@ from twisted_exec.kube.kubeconfig import load
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.identity import Identity
 from twisted_exec.runtimes.machinebroker.leases import LEASES
-from twisted_exec.runtimes.machinebroker.objects import Place
+from twisted_exec.runtimes.machinebroker.place import Place
 from twisted_exec.runtimes.machinebroker.tokens import new_key
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, upgrade

@@ -33,7 +33,7 @@ from twisted_exec.runtimes.host import RuntimeHost
 from twisted_exec.runtimes.host import Settings as RuntimeSettings
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.identity import Identity
-from twisted_exec.runtimes.machinebroker.objects import Place
+from twisted_exec.runtimes.machinebroker.place import Place
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.tls.pki import FORWARDING_USER, write_kubeconfig
 from twisted_exec.wire.remotecommand import TerminalSize

@@ -173,18 +173,6 @@ class MachineTests(BrokerCase):
         await broker.detach_volume(gone)
         self.assertIsInstance(await self.refusal(broker.detach_volume(gone)), NotFound)
 
-    async def test_unsupported(self) -> None:
-        """What only the source cluster can reach is refused in words, before anything is made."""
-        broker = await self.make_runtime()
-        connected, interfaces = machine("x", CLASS), machine("x", CLASS)
-        connected.spec.volumes.append(pb.Volume(name="d", connection=pb.VolumeConnection()))
-        interfaces.spec.network_interfaces.append(pb.NetworkInterface(name="n"))
-        for wanted, word in ((connected, "volume"), (interfaces, "network interfaces")):
-            error = await self.refusal(self.made(broker, wanted=wanted))
-            self.assertEqual(error.code, 501)
-            self.assertIn(word, error.message)
-        self.assertEqual(self.requests("create"), [])
-
     async def test_deleted_there(self) -> None:
         """A machine that is deleted in the target is on its way out, and then gone."""
         broker = await self.make_runtime()

@@ -18,7 +18,8 @@ from twisted_exec.api.status import GatewayTimeout, NotFound, ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Reflector
 
-from .objects import Held, Place, read
+from .objects import Held, read
+from .place import Place
 
 CURRENT_SECONDS = 5.0
 """How long a change of our own may take until the watch tells it."""

@@ -15,7 +15,8 @@ from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
 
-from .objects import Held, Place
+from .objects import Held
+from .place import Place
 
 EVENTS = Resource("", "v1", "events", "Event")
 

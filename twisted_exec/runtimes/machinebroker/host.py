@@ -35,7 +35,8 @@ from ..stream_server import Listening, TokenServer
 from .identity import Identity
 from .leases import LeaseLedger
 from .locator import BrokerLocator, BrokerLogLocator, Way
-from .objects import Held, Place, owner_of_held
+from .objects import Held, owner_of_held
+from .place import Place
 from .routes import HOP, BrokerRoutes
 from .service import MachineBroker
 from .tokens import MemoryLedger, Tokens, key_of, new_key

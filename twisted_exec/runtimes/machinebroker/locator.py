@@ -34,7 +34,8 @@ from twisted_exec.wire.remotecommand_streams import TERMINAL
 from ..stream_routes import UID_HEADER, USER_HEADER, told
 from .copy import Copy
 from .identity import Identity
-from .objects import Held, Place
+from .objects import Held
+from .place import Place
 from .tokens import Claim, Tokens
 
 CONNECT_SECONDS = 3.0

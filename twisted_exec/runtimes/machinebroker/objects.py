@@ -15,18 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from twisted_exec.api import names, quantity
-from twisted_exec.api.dialects import Dialect, owner_of
-from twisted_exec.api.meta import Resource
-from twisted_exec.api.status import BadRequest, NotImplementedByBackend
+from twisted_exec.api import names
+from twisted_exec.api.dialects import owner_of
+from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import meta_pb2
 from twisted_exec.kube.interfaces import Object
+
+from .parts import read_parts, spec_of, told_of
+from .place import Place
 
 ID_CHARACTERS = 63
 IGNITION_KEY = "ignition.yaml"
@@ -49,62 +50,6 @@ STATES: Mapping[str, int] = {
 _POWERS: Mapping[int, str] = {pb.POWER_ON: "On", pb.POWER_OFF: "Off"}
 
 
-@dataclass(frozen=True)
-class Place:
-    """
-    Where in the target machines are made.
-
-    :param source: the name of the cluster that asks, or empty.
-    :param pool: the pool that they are bound to; empty leaves that to the target's scheduler.
-    :param selector: labels of the pools that may run them.
-    """
-
-    dialect: Dialect
-    namespace: str
-    source: str = ""
-    pool: str = ""
-    selector: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def prefix(self) -> str:
-        """Domain and slash of the broker's own labels and annotations."""
-        return "machinebroker." + self.dialect.runtime_prefix.partition(".")[2]
-
-    @property
-    def labels_annotation(self) -> str:
-        """Holds the machine's labels."""
-        return f"{self.prefix}labels"
-
-    @property
-    def annotations_annotation(self) -> str:
-        """Holds the machine's annotations."""
-        return f"{self.prefix}annotations"
-
-    @property
-    def manager_label(self) -> str:
-        """Marks what a broker made."""
-        return f"{self.prefix}manager"
-
-    @property
-    def created_label(self) -> str:
-        """Marks a machine that has all that belongs to it."""
-        return f"{self.prefix}created"
-
-    @property
-    def manager(self) -> str:
-        """The selector of what a broker made."""
-        return f"{self.manager_label}=machinebroker"
-
-    @property
-    def machines(self) -> Resource:
-        """What has a console there."""
-        return self.dialect.workload
-
-    def labels(self) -> dict[str, str]:
-        """Of everything that a broker makes."""
-        return {self.manager_label: "machinebroker"}
-
-
 def new_id(labels: Mapping[str, str], place: Place) -> str:
     """The id of a machine with these labels: 63 hexadecimal digits, the same for the same UID."""
     uid = owner_of(labels).uid
@@ -124,7 +69,14 @@ def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
     uid = owner_of(wanted.metadata.labels).uid
     if uid and not names.label_value(uid):
         labels[dialect.uid_label] = uid  # people look for it; ironcore's broker selects by it
-    if not wanted.spec.ignition_data:
+    annotations = {
+        place.labels_annotation: as_text(wanted.metadata.labels),
+        place.annotations_annotation: as_text(wanted.metadata.annotations),
+    }
+    parts = told_of(wanted.spec)
+    if parts:
+        annotations[place.parts_annotation] = parts
+    elif not wanted.spec.ignition_data:
         labels[place.created_label] = "true"  # there is nothing else to it
     return {
         "apiVersion": dialect.workload.api_version,
@@ -132,10 +84,7 @@ def to_object(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
         "metadata": {
             "name": machine_id,
             "labels": labels,
-            "annotations": {
-                place.labels_annotation: as_text(wanted.metadata.labels),
-                place.annotations_annotation: as_text(wanted.metadata.annotations),
-            },
+            "annotations": annotations,
         },
         "spec": _spec(wanted, machine_id, place),
     }
@@ -153,50 +102,10 @@ def _spec(wanted: pb.Machine, machine_id: str, place: Place) -> Object:
         made[dialect.pool_selector] = dict(place.selector)
     if spec.ignition_data:
         made["ignitionRef"] = {"name": machine_id, "key": IGNITION_KEY}
-    if spec.network_interfaces:
-        raise NotImplementedByBackend(
-            "this broker passes no network interfaces on: the machine cannot have any"
-        )
-    disks = [disk_of(one, place) for one in spec.volumes]
-    if disks:
-        made[dialect.disks_field] = disks
-    made |= _image(spec.volumes, place)
+    made |= spec_of(spec, machine_id, place)
     if spec.guest_config.hostname and dialect.guest_config:
         made["guestConfig"] = {"hostname": spec.guest_config.hostname}
     return made
-
-
-def disk_of(volume: pb.Volume, place: Place) -> Object:
-    """
-    A disk as the target's machines have them.
-
-    :raises NotImplementedByBackend: it is one that only the source cluster can reach.
-    """
-    if volume.HasField("connection"):
-        raise NotImplementedByBackend(
-            f'volume "{volume.name}" is one that is connected to; this broker passes only disks '
-            "of the machine's own host on"
-        )
-    disk: Object = {}
-    if volume.local_disk.size_bytes:
-        disk["sizeLimit"] = str(volume.local_disk.size_bytes)
-    if volume.local_disk.image.image and place.dialect.local_disks:
-        disk["image"] = volume.local_disk.image.image
-    source = "localDisk" if place.dialect.local_disks else "emptyDisk"
-    made: Object = {"name": volume.name, source: disk}
-    if volume.device:
-        made["device"] = volume.device
-    return made
-
-
-def _image(volumes: Any, place: Place) -> Object:
-    """What machines boot, in dialects where it is the machine and not its disk that says so."""
-    if not place.dialect.image_field:
-        return {}
-    images = [each.local_disk.image.image for each in volumes if each.local_disk.image.image]
-    if len(images) > 1:
-        raise NotImplementedByBackend("in the target cluster a machine has one image at most")
-    return {place.dialect.image_field: images[0]} if images else {}
 
 
 def power_of(power: int) -> str:
@@ -233,7 +142,9 @@ class Held:
     machine: pb.Machine
     uid: str
     """Of the object in the target."""
-    version: str
+    spec: Object = field(repr=False)
+    """Of the object in the target, not to be changed."""
+    version: str = ""
     complete: bool = True
     deleting: bool = False
 
@@ -260,10 +171,11 @@ def read(obj: Object, place: Place) -> Held:
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
+    annotations = metadata.get("annotations") or {}
     try:
         machine = pb.Machine(
             metadata=_metadata(metadata, place),
-            spec=_read_spec(spec, place.dialect),
+            spec=_read_spec(spec, annotations.get(place.parts_annotation) or "", place),
             status=_read_status(status, deleting),
         )
     except (TypeError, AttributeError, KeyError) as problem:
@@ -271,6 +183,7 @@ def read(obj: Object, place: Place) -> Held:
     return Held(
         machine,
         str(metadata.get("uid", "")),
+        spec,
         str(metadata.get("resourceVersion", "")),
         complete=place.created_label in (metadata.get("labels") or {}),
         deleting=deleting,
@@ -306,25 +219,17 @@ def _moment(told: str | None) -> int:
     return int(seconds(told) * _NANOSECONDS) if told else 0
 
 
-def _read_spec(spec: Object, dialect: Dialect) -> pb.MachineSpec:
+def _read_spec(spec: Object, annotation: str, place: Place) -> pb.MachineSpec:
     power = pb.POWER_OFF if spec.get("power") == "Off" else pb.POWER_ON
     made = pb.MachineSpec(power=power)
-    setattr(made, "class", dialect.class_name({"spec": spec}))
-    made.volumes.extend(_read_disks(spec, dialect))
+    setattr(made, "class", place.dialect.class_name({"spec": spec}))
+    volumes, interfaces = read_parts(spec, annotation, place)
+    made.volumes.extend(volumes)
+    made.network_interfaces.extend(interfaces)
     hostname = (spec.get("guestConfig") or {}).get("hostname", "")
     if hostname:
         made.guest_config.hostname = hostname
     return made
-
-
-def _read_disks(spec: Object, dialect: Dialect) -> Iterator[pb.Volume]:
-    for disk in spec.get(dialect.disks_field) or ():
-        source = disk.get("localDisk") or disk.get("emptyDisk") or {}
-        made = pb.Volume(name=disk["name"], device=disk.get("device") or "")
-        made.local_disk.size_bytes = quantity.value(source.get("sizeLimit") or 0)
-        if source.get("image"):
-            made.local_disk.image.image = source["image"]
-        yield made
 
 
 def _read_status(status: Object, deleting: bool) -> pb.MachineStatus:
@@ -340,6 +245,16 @@ def _read_status(status: Object, deleting: bool) -> pb.MachineStatus:
                 state=attached if each.get("state") == "Attached" else pb.VOLUME_PENDING,
             )
             for each in status.get("volumes") or status.get("disks") or ()
+        ],
+        network_interfaces=[
+            pb.NetworkInterfaceStatus(
+                name=each["name"],
+                handle=each.get("handle") or "",
+                state=pb.NETWORK_INTERFACE_ATTACHED
+                if each.get("state") == "Attached"
+                else pb.NETWORK_INTERFACE_PENDING,
+            )
+            for each in status.get("networkInterfaces") or ()
         ],
         machine_conditions=[_condition(each) for each in status.get("conditions") or ()],
     )

@@ -20,7 +20,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Reflector
 
-from .objects import Held, Place
+from .objects import Held
+from .place import Place
 
 _LARGEST = 2**63 - 1
 

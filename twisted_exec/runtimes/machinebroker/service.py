@@ -8,7 +8,6 @@ the owner's UID, so a second broker, or this one after a lost answer, finds what
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -19,7 +18,6 @@ from zope.interface import implementer
 
 import twisted_exec
 from twisted_exec.api.dialects import owner_of
-from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -27,7 +25,6 @@ from twisted_exec.api.status import (
     BadRequest,
     Conflict,
     NotFound,
-    NotImplementedByBackend,
     Unauthorized,
 )
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
@@ -40,22 +37,13 @@ from .copy import Copy
 from .events import EVENTS, events_of, selector
 from .identity import Identity
 from .locator import find
-from .objects import (
-    IGNITION_KEY,
-    Held,
-    Place,
-    as_text,
-    disk_of,
-    new_id,
-    owner_of_held,
-    power_of,
-    to_object,
-)
+from .objects import IGNITION_KEY, Held, as_text, new_id, owner_of_held, power_of, to_object
 from .offer import Offer
+from .parts import INTERFACES, Part, Parts, changed, disk_of, interface_of, told_again
+from .place import Place
 from .tokens import Tokens
 
 NAME = "twisted-exec-broker"
-SECRETS = Resource("", "v1", "secrets", "Secret")
 DELETE_SECONDS = 45.0
 """How long a deletion may take in the target until its caller must ask again."""
 
@@ -106,6 +94,7 @@ class MachineBroker:
         self.copy = Copy(client, place, clock, gone)
         self.offer = Offer(client, place, clock)
         self._client, self._place, self._identity = client, place, identity
+        self._parts = Parts(client, place)
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
 
     def start(self) -> None:
@@ -166,10 +155,8 @@ class MachineBroker:
         self._check_class(str(getattr(wanted.spec, "class")))
         machine_id = new_id(wanted.metadata.labels, self._place)
         made = await self._make(to_object(wanted, machine_id, self._place), uid)
-        if self._place.created_label not in made["metadata"]["labels"]:
-            await self._keep_ignition(made, wanted.spec.ignition_data)
-            complete = {"metadata": {"labels": {self._place.created_label: "true"}}}
-            made = await self._patch(machine_id, complete)
+        if self._place.created_label not in (made["metadata"].get("labels") or {}):
+            made = await self._complete(made, wanted.spec)
         held = await self.copy.until(made)
         return pb.CreateMachineResponse(machine=held.machine)
 
@@ -195,50 +182,34 @@ class MachineBroker:
             raise Conflict("the machine that was made before is still being deleted")
         return found
 
-    async def _keep_ignition(self, made: Object, ignition: bytes) -> None:
+    async def _complete(self, made: Object, spec: pb.MachineSpec) -> Object:
         """
-        A Secret that goes with its machine, because the machine owns it.  Without ignition, none.
+        Make all that belongs to a machine.
 
-        It is made behind the machine, which waits for it: so there is none without an owner.
+        It is made behind the machine, which waits for it: so there is nothing without an owner.
         """
-        if not ignition:
-            return
-        place, metadata = self._place, made["metadata"]
-        secret = {
-            "apiVersion": SECRETS.api_version,
-            "kind": SECRETS.kind,
-            "metadata": {
-                "name": metadata["name"],
-                "labels": place.labels(),
-                "ownerReferences": [
-                    {
-                        "apiVersion": place.machines.api_version,
-                        "kind": place.machines.kind,
-                        "name": metadata["name"],
-                        "uid": metadata["uid"],
-                        "controller": True,
-                        "blockOwnerDeletion": True,
-                    }
-                ],
-            },
-            "type": f"{place.dialect.group}/ignition",
-            "data": {IGNITION_KEY: base64.b64encode(ignition).decode("ascii")},
-        }
+        name = made["metadata"]["name"]
         try:
-            await self._client.create(SECRETS, secret, place.namespace)
-        except APIError as error:
-            if error.reason != AlreadyExists.reason:
-                await self._unmake(metadata["name"])
-                raise
+            if spec.ignition_data:
+                kind = f"{self._place.dialect.group}/ignition"
+                await self._parts.keep_secret(made, name, kind, {IGNITION_KEY: spec.ignition_data})
+            await self._parts.make(made, spec)
+            complete = {"metadata": {"labels": {self._place.created_label: "true"}}}
+            return await self._patch(name, complete)
+        except APIError:
+            await self._unmake(made)
+            raise
 
-    async def _unmake(self, machine_id: str) -> None:
+    async def _unmake(self, made: Object) -> None:
         """What cannot be completed is not left behind."""
+        name = made["metadata"]["name"]
         try:
-            await self._client.delete(self._place.machines, machine_id, self._place.namespace)
+            await self._client.delete(self._place.machines, name, self._place.namespace)
+            await self._parts.remove({"name": name, "spec": made["spec"]})
         except APIError as error:
             self._log.warn(
                 "machine {id} of the target is incomplete and cannot be deleted: {why}",
-                id=machine_id,
+                id=name,
                 why=error.message,
             )
 
@@ -254,16 +225,11 @@ class MachineBroker:
                 if error.code != NotFound.code:
                     raise
         await self.copy.until_gone(held, DELETE_SECONDS)
-        await self._forget_ignition(held)
-        return pb.DeleteMachineResponse()
-
-    async def _forget_ignition(self, held: Held) -> None:
-        """For clusters in which nobody removes what has lost its owner."""
         try:
-            await self._client.delete(SECRETS, held.id, self._place.namespace)
+            await self._parts.remove({"name": held.id, "spec": held.spec})
         except APIError as error:
-            if error.code != NotFound.code:
-                self._log.info("secret {id} stays behind: {why}", id=held.id, why=error.message)
+            self._log.info("parts of {id} stay behind: {why}", id=held.id, why=error.message)
+        return pb.DeleteMachineResponse()
 
     @_answered
     async def update_machine_annotations(
@@ -297,53 +263,88 @@ class MachineBroker:
 
     @_answered
     async def attach_volume(self, request: pb.AttachVolumeRequest) -> pb.AttachVolumeResponse:
-        held, wanted = self.copy.get(request.machine_id), disk_of(request.volume, self._place)
-
-        def attached(disks: list[Object]) -> list[Object]:
-            return [each for each in disks if each["name"] != wanted["name"]] + [wanted]
-
-        await self._change_disks(held, attached)
+        held, volume = self.copy.get(request.machine_id), request.volume
+        wanted = disk_of(volume, held.id, self._place)
+        found = await self._found(held)
+        await self._parts.make_volume(found, volume)
+        field = self._place.dialect.disks_field
+        parts = changed(found["spec"].get(field) or [], wanted)
+        await self._set_parts(held, found, field, parts, volume)
         return pb.AttachVolumeResponse()
 
     @_answered
     async def detach_volume(self, request: pb.DetachVolumeRequest) -> pb.DetachVolumeResponse:
-        held, name = self.copy.get(request.machine_id), request.name
-
-        def detached(disks: list[Object]) -> list[Object]:
-            if all(each["name"] != name for each in disks):
-                raise NotFound("volumes", name)
-            return [each for each in disks if each["name"] != name]
-
-        await self._change_disks(held, detached)
+        held, field = self.copy.get(request.machine_id), self._place.dialect.disks_field
+        part = await self._without(held, field, request.name)
+        if "volumeRef" in part:
+            await self._parts.remove_volume(held.id, request.name)
         return pb.DetachVolumeResponse()
-
-    async def _change_disks(
-        self, held: Held, changed: Callable[[list[Object]], list[Object]]
-    ) -> None:
-        """As the target has them now: only it knows all of a disk, and who else changed it."""
-        place, field = self._place, self._place.dialect.disks_field
-        found = await self._client.get(place.machines, held.id, place.namespace)
-        disks = changed(found["spec"].get(field) or [])
-        version = found["metadata"].get("resourceVersion")
-        await self._change(held, {"metadata": {"resourceVersion": version}, "spec": {field: disks}})
 
     @_answered
     async def update_volume(self, request: pb.UpdateVolumeRequest) -> pb.UpdateVolumeResponse:
-        self.copy.get(request.machine_id)
-        disk_of(request.volume, self._place)
-        raise NotImplementedByBackend("a disk of the machine's own host does not change")
+        held = self.copy.get(request.machine_id)
+        found = await self._found(held)
+        await self._parts.update_volume(found, request.volume)
+        field = self._place.dialect.disks_field
+        await self._set_parts(held, found, field, found["spec"][field], request.volume)
+        return pb.UpdateVolumeResponse()
 
     @_answered
     async def attach_network_interface(
         self, request: pb.AttachNetworkInterfaceRequest
     ) -> pb.AttachNetworkInterfaceResponse:
-        raise _no_interfaces(self.copy.get(request.machine_id))
+        held, interface = self.copy.get(request.machine_id), request.network_interface
+        wanted = interface_of(interface, held.id, self._place)
+        found = await self._found(held)
+        await self._parts.make_interface(found, interface)
+        parts = changed(found["spec"].get(INTERFACES) or [], wanted)
+        await self._set_parts(held, found, INTERFACES, parts, interface)
+        return pb.AttachNetworkInterfaceResponse()
 
     @_answered
     async def detach_network_interface(
         self, request: pb.DetachNetworkInterfaceRequest
     ) -> pb.DetachNetworkInterfaceResponse:
-        raise _no_interfaces(self.copy.get(request.machine_id))
+        held = self.copy.get(request.machine_id)
+        part = await self._without(held, INTERFACES, request.name)
+        if "networkInterfaceRef" in part:
+            await self._parts.remove_interface(held.id, request.name)
+        return pb.DetachNetworkInterfaceResponse()
+
+    async def _found(self, held: Held) -> Object:
+        """As the target has it now: only it knows who else changed it."""
+        return await self._client.get(self._place.machines, held.id, self._place.namespace)
+
+    async def _without(self, held: Held, field: str, name: str) -> Object:
+        """
+        Take a part out of a machine's spec.
+
+        :raises NotFound: it has none of this name.
+        """
+        found = await self._found(held)
+        parts = found["spec"].get(field) or []
+        gone = [each for each in parts if each["name"] == name]
+        if not gone:
+            raise NotFound(field, name)
+        await self._set_parts(held, found, field, [each for each in parts if each not in gone])
+        return dict(gone[0])
+
+    async def _set_parts(
+        self, held: Held, found: Object, field: str, parts: list[Object], *told: Part
+    ) -> None:
+        """
+        :param told: parts of which something new was told.
+        """
+        metadata, key = found["metadata"], self._place.parts_annotation
+        kept = told_again((metadata.get("annotations") or {}).get(key) or "", *told)
+        patch = {
+            "metadata": {
+                "resourceVersion": metadata.get("resourceVersion"),
+                "annotations": {key: kept or None},
+            },
+            "spec": {field: parts},
+        }
+        await self._change(held, patch)
 
     # Consoles.
 
@@ -376,9 +377,3 @@ def _matches(held: Held, asked: pb.MachineFilter) -> bool:
         return False
     labels = held.machine.metadata.labels
     return all(labels.get(key) == value for key, value in asked.label_selector.items())
-
-
-def _no_interfaces(held: Held) -> NotImplementedByBackend:
-    return NotImplementedByBackend(
-        f'machine "{held.id}": this broker passes no network interfaces on'
-    )

@@ -26,7 +26,7 @@ from twisted_exec.tls.errors import TLSConfigError
 from ..serving import FILES, ServingOptions
 from .host import BrokerHost, Settings
 from .identity import Identity, cluster_name
-from .objects import Place
+from .place import Place
 
 PROGRAM = "exec-broker"
 
