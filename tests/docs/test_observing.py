@@ -15,7 +15,7 @@ from zope.interface import implementer
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
-from twisted_exec.poollet import loop
+from twisted_exec.poollet import acting, around, plan
 from twisted_exec.wire import remotecommand
 
 from . import pages
@@ -66,7 +66,14 @@ class ObservingPageTests(SynchronousTestCase):
     def test_events(self) -> None:
         """Why a poollet's Events are posted."""
         told = pages.table(self.page, "Events of poollets")
-        for reason in loop._FAILURES.values():
+        lacking = (
+            around.VOLUME_NOT_READY,
+            around.INTERFACE_NOT_READY,
+            around.IGNITION_NOT_READY,
+            around.UNSUPPORTED,
+            plan.CLASS_NOT_READY,
+        )
+        for reason in (*acting._FAILURES.values(), *lacking):
             self.assertIn(f"``{reason}``", told)
 
 

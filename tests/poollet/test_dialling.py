@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.chain import SERVING
 from twisted_exec.api.status import APIError, NotImplementedByBackend
+from twisted_exec.poollet.allowed import Place, place
 from twisted_exec.poollet.dialling import Dialler, Target
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -28,7 +29,9 @@ class DiallerTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.directory)
         self.ca = os.path.join(self.directory, "ca.crt")
         Path(self.ca).write_bytes(SERVING.certificate_pem)
-        self.dialler = Dialler(MemoryReactorClock(), runtime_ca=self.ca)
+        self.dialler = Dialler(
+            MemoryReactorClock(), runtime_ca=self.ca, allowed=[Place("runtime.example")]
+        )
         self.dialler.load()
 
     def socket(self, name: str = "exec.sock") -> str:
@@ -67,11 +70,23 @@ class DiallerTests(SynchronousTestCase):
             self.assertIn("on this host only", self.refusal(f"http://{host}:80/exec/canary"))
 
     def test_https(self) -> None:
-        """TLS goes anywhere, verified by the runtime's CA."""
+        """TLS goes to hosts that are allowed, verified by the runtime's CA."""
         target = self.target("https://runtime.example/exec/T")
         self.assertEqual(target.host, b"runtime.example:443")
         self.assertEqual(target.label, "the machine runtime at runtime.example:443")
         self.assertIn("TLS", repr(target.endpoint))
+
+    def test_not_allowed(self) -> None:
+        """To no other host, whatever its CA; nor to another port, where one is named."""
+        for host in ("other.example", "10.0.0.1", "[fd00::1]", "runtime.example.evil", "0.0.0.0"):
+            told = self.refusal(f"https://{host}:8443/exec/canary")
+            self.assertIn("which is not allowed (--exec-url-allowed)", told)
+        self.assertIn("127.0.0.1:8443", repr(self.target("https://127.0.0.1:8443/x").endpoint))
+        places = [Place("10.0.0.1", 8443), Place("fd00::1")]
+        dialler = Dialler(MemoryReactorClock(), runtime_ca=self.ca, allowed=places)
+        dialler.target("https://10.0.0.1:8443/x")
+        dialler.target("https://[fd00:0::1]/x")
+        self.assertIn("10.0.0.1:443, which", self.refusal("https://10.0.0.1/x", dialler))
 
     def test_https_without_a_ca(self) -> None:
         """Without a CA nobody could say who that is."""
@@ -128,7 +143,8 @@ class DiallerTests(SynchronousTestCase):
         dialler = self.beside("dns:///runtime.example:20251")
         for url in (self.unix_url(self.socket()), "http://127.0.0.1:80/exec/canary"):
             self.assertIn("on another host", self.refusal(url, dialler))
-        dialler.target("https://runtime.example/exec/T")
+        dialler.target("https://RUNTIME.example./exec/T")  # where it is itself
+        self.assertIn("not allowed", self.refusal("https://other.example/canary", dialler))
         for here in ("127.0.0.1", "[::1]", "localhost"):
             self.beside(f"dns:///{here}:20251").target("http://127.0.0.1:80/x")
 
@@ -163,3 +179,25 @@ class DiallerTests(SynchronousTestCase):
             except APIError:
                 continue
             self.assertNotIn(b"\n", target.path + target.host)  # urlsplit drops them
+
+
+class PlaceTests(SynchronousTestCase):
+    """Tests for :func:`place`."""
+
+    def test_read(self) -> None:
+        """A host, with or without a port; addresses in any spelling."""
+        for text, wanted in (
+            ("Runtime.Example.", Place("runtime.example")),
+            ("runtime:8443", Place("runtime", 8443)),
+            ("10.0.0.1:1", Place("10.0.0.1", 1)),
+            ("fd00:0::1", Place("fd00::1")),
+            ("[fd00::1]", Place("fd00::1")),
+            ("[fd00::1]:8443", Place("fd00::1", 8443)),
+        ):
+            self.assertEqual(place(text), wanted)
+
+    def test_refused(self) -> None:
+        """What is neither is told."""
+        for text in ("", ":80", "host:", "host:0", "host:99999", "https://host", "a b", "*"):
+            with self.assertRaises(ValueError):
+                place(text)

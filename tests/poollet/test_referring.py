@@ -249,7 +249,7 @@ class VolumeTests(ReferringCase):
     def test_ephemeral(self) -> None:
         """An ephemeral Volume is the one that was made for the Machine, and no namesake."""
         self.create(volumes=[{"name": "root", "ephemeral": {"volumeTemplate": {"spec": {}}}}])
-        self.turn(2)
+        self.turn(5)
         self.assertIn("a controller manager that makes ephemeral", self.condition("Ready")[2])
         self.volume("vm-root")
         self.assertIn("was not made for this machine", self.condition("Ready")[2])
@@ -311,7 +311,7 @@ class InterfaceTests(ReferringCase):
         """An address that is allocated for the interface comes from its own Prefix."""
         made = self.interface(ips=[{"ephemeral": {"prefixTemplate": {"spec": {}}}}])
         self.create(networkInterfaces=self.refer())
-        self.turn(2)
+        self.turn(5)
         self.assertIn("prefix lab/nic-0 does not exist", self.condition("Ready")[2])
         self.make(DOMAIN.prefixes, "nic-0", spec={"prefix": "10.1.0.9/32"})
         self.assertIn("does not belong to the network interface", self.condition("Ready")[2])
@@ -336,7 +336,7 @@ class InterfaceTests(ReferringCase):
         """An interface of a network that is not there is told, and waited for."""
         self.interface(networkRef={"name": "other"})
         self.create(networkInterfaces=self.refer())
-        self.turn(2)
+        self.turn(5)
         self.assertEqual(self.condition("Ready")[1], "NetworkInterfaceNotReady")
         self.assertIn("network lab/other does not exist", self.condition("Ready")[2])
         self.make(NETWORKS, "other", spec={})

@@ -11,6 +11,7 @@ from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.poollet.allowed import Place
 from twisted_exec.poollet.tap import Options, Program, makeService, settings
 
 KUBECONFIG = """
@@ -134,3 +135,39 @@ class TapTests(SynchronousTestCase):
             ("--no-such-option", "no-such-option"),
         ):
             self.assertIn(told, self.refusal(*self.least, argument), argument)
+
+    def test_places_and_fields(self) -> None:
+        """Where exec URLs may lead, and what runtimes are told, each once or more often."""
+        told = settings(
+            self.options(
+                "--exec-url-allowed=a.example:1,10.0.0.1",
+                "--exec-url-allowed=b.example",
+                "--machine-downward-api-label=team=metadata.labels['team']",
+                "--machine-downward-api-annotation=ns=metadata.namespace",
+                "--nic-downward-api-label=n=metadata.name",
+            )
+        )
+        wanted = [Place("a.example", 1), Place("10.0.0.1"), Place("b.example")]
+        self.assertEqual(list(told.exec_allowed), wanted)
+        self.assertEqual(told.told.labels, {"team": "metadata.labels['team']"})
+        self.assertEqual(told.told.annotations, {"ns": "metadata.namespace"})
+        assert told.about is not None
+        self.assertEqual(told.about.interface.labels, {"n": "metadata.name"})
+        for wrong, why in (
+            ("--exec-url-allowed=https://x", "is not HOST or HOST:PORT"),
+            ("--machine-downward-api-label=x", "is not NAME=FIELDPATH"),
+            ("--machine-downward-api-label=x=spec.power", "is none of metadata.name"),
+        ):
+            self.assertIn(why, self.refusal(*self.least, wrong))
+
+    def test_certificate_directory(self) -> None:
+        """A directory instead of two files, not besides them."""
+        least = self.least[:3]
+        options = Options()
+        options.parseOptions([*least, "--cert-dir=certs"])
+        told = settings(options)
+        self.assertEqual(told.certificate_directory, os.path.abspath("certs"))
+        self.assertEqual((told.certificate, told.key), ("", ""))
+        self.assertEqual(told.signer, "twisted-exec.dev/poollet-serving")
+        self.assertIn("exclude each other", self.refusal(*self.least, "--cert-dir=certs"))
+        self.assertIn("--tls-cert-file is missing", self.refusal(*least))

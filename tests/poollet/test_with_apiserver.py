@@ -54,6 +54,10 @@ class TogetherTests(PoolletCase):
                 poollet_certificate=self.write("proxy.crt", PROXY.certificate_pem),
                 poollet_key=self.write("proxy.key", PROXY.key_pem),
                 poollet_ca=self.write("serving.crt", SERVING.certificate_pem),
+                signing=apiserver.CAPair(
+                    self.write("serving.crt", SERVING.certificate_pem),
+                    self.write("serving.key", SERVING.key_pem),
+                ),
                 drain_seconds=0,
             ),
             MemoryStorage(),
@@ -95,6 +99,36 @@ class TogetherTests(PoolletCase):
         )
         self.addCleanup(client.close)
         return client
+
+    async def test_certificate_is_signed(self) -> None:
+        """A poollet without a certificate gets one from the API server, which then trusts it."""
+        await self.stop()
+        self.poollet = Poollet(
+            self.settings(certificate="", key="", certificate_directory=self.mktemp()),
+            self.connect(POOLLET),
+            self.runtime,
+            self.audit,
+            reactor,
+        )
+        self.poollet.startService()
+        self.addCleanup(self.stop)  # before its client is closed
+        await self.poollet.when_ready()
+        serving = self.poollet.serving
+        assert serving is not None
+        await until(lambda: not serving.problem)
+        await self.running()
+        await self.eventually_opened()  # the files are looked at once a second
+
+    async def eventually_opened(self) -> None:
+        while True:
+            try:
+                await self.console(ADMIN)
+                return
+            except UpgradeRefused as refused:
+                self.assertEqual(refused.code, 502)  # it still shows what it signed itself
+            turn: Deferred[None] = Deferred()
+            reactor.callLater(0.05, turn.callback, None)
+            await turn
 
     async def running(self) -> dict[str, Any]:
         """The machine, once it runs."""

@@ -3,17 +3,18 @@ Which exec URLs of a runtime are dialled, and how.
 
 A runtime is trusted with its machines, not with this host's network: a URL
 leads to where the runtime itself could go (a UNIX socket of its own user, a loopback
-port of the host that it is on), or by TLS to whom its CA vouches for.  Everything
-else is refused before a connection is made, and no message holds the URL: its
-path is a token.
+port of the host that it is on), or by TLS to a host that the configuration allows and
+for which the runtime's CA vouches.  Everything else is refused before a connection is
+made or a name is asked for, and no message holds the URL: its path is a token.  A name is
+resolved once for each stream, by whoever then connects to just these addresses; nobody
+follows a redirect.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -22,6 +23,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
 from twisted_exec.iri.target import TargetError, check_socket, parse_target
+from twisted_exec.poollet.allowed import Allowed, Place, is_loopback, same_host
 from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
@@ -57,6 +59,7 @@ class Dialler:
         refuses such URLs.
     :param trusted_uids: users besides root and our own whose UNIX sockets are used.
     :param runtime: the gRPC target of the runtime; empty when it is in this process.
+    :param allowed: hosts besides this one and the runtime's that URLs may lead to.
     :raises TargetError: ``runtime`` is none.
     """
 
@@ -67,11 +70,16 @@ class Dialler:
         runtime_ca: str = "",
         trusted_uids: Collection[int] = (),
         runtime: str = "",
+        allowed: Iterable[Place] = (),
         connect_seconds: float = 5.0,
     ) -> None:
         self._reactor = reactor
         self._told, self._trusted = frozenset(trusted_uids), {os.geteuid(), *trusted_uids}
         self._runtime = parse_target(runtime) if runtime else None
+        theirs = []
+        if self._runtime is not None and self._is_elsewhere():
+            theirs = [Place(same_host(self._runtime.host))]
+        self._allowed = Allowed.of([*allowed, *theirs])
         self._connect_seconds = connect_seconds
         self._ca: Reloading[bytes] | None = None
         if runtime_ca:
@@ -140,12 +148,8 @@ class Dialler:
         return "the machine runtime", endpoint, b"localhost"
 
     def _is_elsewhere(self) -> bool:
-        if self._runtime is None or self._runtime.is_unix or self._runtime.host == "localhost":
-            return False
-        try:
-            return not ipaddress.ip_address(self._runtime.host).is_loopback
-        except ValueError:
-            return True
+        runtime = self._runtime
+        return runtime is not None and not runtime.is_unix and not is_loopback(runtime.host)
 
     def _check_owner(self, path: str) -> None:
         """
@@ -163,11 +167,7 @@ class Dialler:
     def _loopback(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
         """In the clear only to this host, and by number: no name is asked for."""
         address = "127.0.0.1" if host == "localhost" else host
-        try:
-            loopback = ipaddress.ip_address(address).is_loopback
-        except ValueError:
-            loopback = False
-        if not loopback:
+        if not is_loopback(address):
             raise _refusal("http is possible on this host only; elsewhere it must be https")
         endpoint = client_endpoint(
             self._reactor, address, port, None, timeout_seconds=self._connect_seconds
@@ -177,6 +177,9 @@ class Dialler:
     def _tls(self, host: str, port: int) -> tuple[str, IStreamClientEndpoint, bytes]:
         if self._ca is None:
             raise _refusal("it is https, and no CA of the runtime is given (--runtime-ca-file)")
+        if not self._allowed.allows(host, port):
+            place = f"{host[:253]}:{port}"
+            raise _refusal(f"it leads to {place}, which is not allowed (--exec-url-allowed)")
         try:
             tls = ClientTLS(host, ca_pem=self._ca.get())
         except TLSConfigError as problem:

@@ -37,8 +37,10 @@ from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
-from twisted_exec.poollet.around import Unread
+from twisted_exec.poollet.allowed import Place
+from twisted_exec.poollet.around import Domain, Unread
 from twisted_exec.poollet.dialling import Dialler
+from twisted_exec.poollet.downward import Downward
 from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
 from twisted_exec.poollet.exec_route import Asking, ExecLocator, Gate
 from twisted_exec.poollet.interfaces import IPoollet
@@ -49,6 +51,7 @@ from twisted_exec.poollet.pool import Address, Pool, default_addresses
 from twisted_exec.poollet.recorder import Recorder
 from twisted_exec.poollet.routes import PoolletRoutes
 from twisted_exec.poollet.runtime_events import RuntimeEvents
+from twisted_exec.poollet.serving import SIGNER, ServingCertificate
 from twisted_exec.poollet.terms import Terms
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
@@ -80,13 +83,19 @@ class Settings:
     :param trusted_uids: users besides root and ours whose UNIX sockets are dialled.
     :param runtime: the gRPC target of the runtime, which tells what its exec URLs may
         lead to; empty when it is in this process.
+    :param exec_allowed: hosts besides this one and the runtime's that exec URLs may lead to.
+    :param certificate_directory: where certificate and key are that the API server is asked
+        for, instead of ``certificate`` and ``key``.
+    :param signer: who signs them.
+    :param told: what the runtime is told of Machines, besides their names.
+    :param about: the same of what Machines refer to; the dialect's names alone by default.
     :param allowed_origins: sites besides this server's own whose pages may ask.
     """
 
     pool: str
     provider_id: str
-    certificate: str
-    key: str
+    certificate: str = ""
+    key: str = ""
     listen: str = "tcp:20250"
     client_ca: str = ""
     requestheader_ca: str = ""
@@ -98,6 +107,11 @@ class Settings:
     runtime: str = ""
     drain_seconds: float = 5.0
     allowed_origins: Collection[bytes] = ()
+    exec_allowed: Sequence[Place] = ()
+    certificate_directory: str = ""
+    signer: str = SIGNER
+    told: Downward = field(default_factory=Downward)
+    about: Domain | None = None
     dialect: Dialect = field(default=DEFAULT)
 
 
@@ -157,6 +171,7 @@ class Poollet(Service):
         self._waiting: list[Deferred[None]] = []
         self._authorizer = authorizer or DelegatedAuthorizer(client, reactor)
         self._problem: Failure | None = None
+        self._now = now
         self._make_copies(settings.dialect)
         self._make_work(now)
         self._make_route()
@@ -237,6 +252,20 @@ class Poollet(Service):
             runtime_ca=settings.runtime_ca,
             trusted_uids=settings.trusted_uids,
             runtime=settings.runtime,
+            allowed=settings.exec_allowed,
+        )
+        self.serving = (
+            ServingCertificate(
+                self._client,
+                reactor,
+                directory=settings.certificate_directory,
+                dialect=settings.dialect,
+                pool=settings.pool,
+                now=self._now,
+                signer=settings.signer,
+            )
+            if settings.certificate_directory
+            else None
         )
         self._certified = (
             X509Authenticator(settings.client_ca, reactor) if settings.client_ca else None
@@ -287,6 +316,8 @@ class Poollet(Service):
         self.health.add("apiserver", lambda: Deferred.fromCoroutine(self._probe_api_server()))
         self.health.add("caches", self._probe_copies)
         self.health.add("pool", self._probe_pool)
+        if self.serving is not None:
+            self.health.add("certificate", self._probe_certificate)
 
     async def _probe_runtime(self) -> None:
         await self._runtime.version(pb.VersionRequest())
@@ -306,6 +337,10 @@ class Poollet(Service):
     def _probe_pool(self) -> None:
         if self.registration.problem:
             raise ServiceUnavailable(self.registration.problem)
+
+    def _probe_certificate(self) -> None:
+        if self.serving is not None and self.serving.problem:
+            raise ServiceUnavailable(self.serving.problem)
 
     def startService(self) -> None:
         """Listen, register, follow; problems end :meth:`when_ready`."""
@@ -334,7 +369,11 @@ class Poollet(Service):
         settings = self.settings
         _check_apart(settings.requestheader_ca, settings.client_ca)
         cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
-        tls = ServerTLS(settings.certificate, settings.key, client_cas=cas, clock=self._reactor)
+        certificate, key = settings.certificate, settings.key
+        if self.serving is not None:
+            self.serving.prepare()
+            certificate, key = self.serving.certificate, self.serving.key
+        tls = ServerTLS(certificate, key, client_cas=cas, clock=self._reactor)
         endpoint = server_endpoint(self._reactor, settings.listen, tls)
         self._port = await endpoint.listen(self.site)
         self.address = host = self._port.getHost()
@@ -345,6 +384,8 @@ class Poollet(Service):
             copy.start()
         self.withdrawal.start()
         self.registration.start(addresses, getattr(host, "port", 0))
+        if self.serving is not None:
+            self.serving.start(sorted({address for _, address in addresses}))
 
     async def _stop(self) -> None:
         if self._starting is not None:
@@ -356,7 +397,10 @@ class Poollet(Service):
         ending = Ending(SHUTTING_DOWN, "the poollet is shutting down")
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
         self.runtime_events.stop()
-        await DeferredList([self.withdrawal.stop(), self.registration.stop(), self.loop.stop()])
+        serving = [self.serving.stop()] if self.serving is not None else []
+        await DeferredList(
+            [*serving, self.withdrawal.stop(), self.registration.stop(), self.loop.stop()]
+        )
         await self.recorder.stop()
         retiring = Deferred.fromCoroutine(self.registration.retire())
         await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
@@ -382,7 +426,9 @@ class Poollet(Service):
                 one.callback(None)
 
     def _runtime_known(self, name: str) -> None:
-        self.loop.start(Terms(self.settings.dialect, self.pool, name))
+        settings = self.settings
+        terms = Terms(settings.dialect, self.pool, name, settings.told, settings.about)
+        self.loop.start(terms)
         self.runtime_events.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:

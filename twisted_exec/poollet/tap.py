@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.python.usage import UsageError
 from zope.interface import implementer
 
+from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_subdomain
@@ -25,11 +26,18 @@ from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.poollet import downward
+from twisted_exec.poollet.allowed import place
+from twisted_exec.poollet.around import Domain
+from twisted_exec.poollet.downward import Downward
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
+from twisted_exec.poollet.serving import SIGNER
 from twisted_exec.tls.errors import TLSConfigError
 
 PROGRAM = "exec-poollet"
+DOWNWARD = ("machine", "volume", "nic", "network")
+"""Kinds of objects that runtimes are told of."""
 
 
 _FILES = (
@@ -41,6 +49,7 @@ _FILES = (
     "client-ca-file",
     "requestheader-client-ca-file",
     "runtime-ca-file",
+    "cert-dir",
 )
 
 
@@ -69,8 +78,10 @@ class Options(BrowserOptions):
         ["machine-runtime-cert-file", None, None, "Our certificate for a TCP target."],
         ["machine-runtime-private-key-file", None, None, "Its private key."],
         ["listen", None, "tcp:20250", "Where to listen: a Twisted endpoint without TLS."],
-        ["tls-cert-file", None, None, "Serving certificate (required)."],
-        ["tls-private-key-file", None, None, "Its private key (required)."],
+        ["tls-cert-file", None, None, "Serving certificate (required, or --cert-dir)."],
+        ["tls-private-key-file", None, None, "Its private key (required, or --cert-dir)."],
+        ["cert-dir", None, "", "Where to keep a serving certificate that the API server signs."],
+        ["serving-cert-signer", None, SIGNER, "Who signs it: a signerName."],
         ["client-ca-file", None, None, "The CA of users with certificates."],
         ["requestheader-client-ca-file", None, None, "The CA of proxies that forward users."],
         ["requestheader-allowed-names", None, "", "Names of such proxies, with commas."],
@@ -81,7 +92,10 @@ class Options(BrowserOptions):
 
     def __init__(self) -> None:
         super().__init__()
-        self["addresses"], self["pool-proxy-suffices"], self["runtime-uid"] = [], [], []
+        for name in ("addresses", "pool-proxy-suffices", "runtime-uid", "exec-url-allowed"):
+            self[name] = []
+        for kind in DOWNWARD:
+            self[f"{kind}-downward-api-label"], self[f"{kind}-downward-api-annotation"] = {}, {}
 
     def opt_addresses(self, told: str) -> None:
         """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
@@ -93,6 +107,43 @@ class Options(BrowserOptions):
                     f"{', '.join(ADDRESS_TYPES)}"
                 )
             self["addresses"].append((kind, address))
+
+    def opt_exec_url_allowed(self, told: str) -> None:
+        """HOST[:PORT] that exec URLs may lead to, besides this host and the runtime's; with commas, or repeated."""
+        for one in told.split(","):
+            try:
+                self["exec-url-allowed"].append(place(one.strip()))
+            except ValueError as problem:
+                raise UsageError(f"--exec-url-allowed: {problem}") from None
+
+    def opt_machine_downward_api_label(self, told: str) -> None:
+        """NAME=FIELDPATH, such as team=metadata.labels['team'], that the runtime is told of machines; may be repeated."""
+        self._downward("machine-downward-api-label", told)
+
+    def opt_machine_downward_api_annotation(self, told: str) -> None:
+        """The same as an annotation; may be repeated."""
+        self._downward("machine-downward-api-annotation", told)
+
+    def opt_volume_downward_api_label(self, told: str) -> None:
+        """NAME=FIELDPATH that the runtime is told of a machine's Volumes; may be repeated."""
+        self._downward("volume-downward-api-label", told)
+
+    def opt_nic_downward_api_label(self, told: str) -> None:
+        """NAME=FIELDPATH that the runtime is told of a machine's NetworkInterfaces; may be repeated."""
+        self._downward("nic-downward-api-label", told)
+
+    def opt_network_downward_api_label(self, told: str) -> None:
+        """NAME=FIELDPATH that the runtime is told of the Networks of a machine; may be repeated."""
+        self._downward("network-downward-api-label", told)
+
+    def _downward(self, option: str, told: str) -> None:
+        name, equals, path = told.partition("=")
+        if not equals or names.qualified_name(f"x/{name}"):
+            raise UsageError(f"--{option} {told!r} is not NAME=FIELDPATH")
+        try:
+            self[option][name] = downward.check(path)
+        except ValueError as problem:
+            raise UsageError(f"--{option}: {problem}") from None
 
     def opt_pool_proxy_suffices(self, name: str) -> None:
         """A user, such as an API server that forwards nobody, that needs no permission on machines; may be repeated."""
@@ -109,12 +160,11 @@ class Options(BrowserOptions):
         """
         :raises UsageError: something is missing or cannot be meant.
         """
-        for name in (
-            "machine-pool-name",
-            "machine-runtime-endpoint",
-            "tls-cert-file",
-            "tls-private-key-file",
-        ):
+        files = ("tls-cert-file", "tls-private-key-file")
+        if self["cert-dir"] and any(self[name] for name in files):
+            raise UsageError("--cert-dir and --tls-cert-file exclude each other")
+        needed = ("machine-pool-name", "machine-runtime-endpoint")
+        for name in needed if self["cert-dir"] else (*needed, *files):
             if not self[name]:
                 raise UsageError(f"--{name} is missing")
         try:
@@ -213,8 +263,10 @@ def settings(options: Options) -> Settings:
         pool=options["machine-pool-name"],
         dialect=options["dialect"],
         provider_id=options["provider-id"] or f"twisted-exec://{options['machine-pool-name']}",
-        certificate=options["tls-cert-file"],
-        key=options["tls-private-key-file"],
+        certificate=options["tls-cert-file"] or "",
+        key=options["tls-private-key-file"] or "",
+        certificate_directory=options["cert-dir"],
+        signer=options["serving-cert-signer"],
         listen=options["listen"],
         client_ca=options["client-ca-file"] or "",
         requestheader_ca=options["requestheader-client-ca-file"] or "",
@@ -226,4 +278,12 @@ def settings(options: Options) -> Settings:
         runtime=options["machine-runtime-endpoint"],
         drain_seconds=options["drain-seconds"],
         allowed_origins=options["allowed-origin"],
+        exec_allowed=options["exec-url-allowed"],
+        told=Downward(
+            options["machine-downward-api-label"], options["machine-downward-api-annotation"]
+        ),
+        about=Domain(
+            options["dialect"],
+            *(Downward(options[f"{kind}-downward-api-label"]) for kind in DOWNWARD[1:]),
+        ),
     )

@@ -221,6 +221,20 @@ class Authority:
         return builder.sign(self._key, algorithm)
 
 
+def request_server(common_name: str, organizations: Sequence[str], names: Sequence[str]) -> Issued:
+    """
+    A new key, and the request (PKCS #10) for a server's certificate, in place of a certificate.
+
+    :param names: DNS names and IP addresses, one or more.
+    :raises TLSConfigError: a name is none, or one is too long.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
+    request = builder.add_extension(alternatives, False).sign(key, hashes.SHA256())
+    return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
+
+
 def _wants_hash(key: pem.PrivateKey) -> bool:
     return not type(key).__name__.startswith("Ed")
 
