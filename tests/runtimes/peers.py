@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -24,6 +25,7 @@ from twisted_exec.runtimes.interfaces import MachineFacts
 from .support import RuntimeCase, pause
 
 reactor: Any = _reactor
+SHOWN = Path(__file__).parents[2] / "docs" / "howto" / "console-servers"
 
 
 class Peer(Protocol):
@@ -162,7 +164,16 @@ class Ser2net:
             self._far.listen()
         config = os.path.join(self._directory, "ser2net.yaml")
         with open(config, "w") as file:
-            file.write(_SER2NET.format(directory=self._directory))
+            file.write(
+                changed(
+                    SHOWN / "ser2net.yaml",
+                    ("tcp,10.0.0.5,7001", f"unix,{self._directory}/ser2net.sock"),
+                    (
+                        "serialdev,/dev/ttyUSB0,115200n81,local",
+                        f"telnet(rfc2217),unix,{self._directory}/device.sock",
+                    ),
+                )
+            )
         self._program = start(["ser2net", "-n", "-d", "-u", "-c", config])
         while not os.path.exists(os.path.join(self._directory, "ser2net.sock")):
             await pause()
@@ -203,14 +214,75 @@ def _serial_device(peer: Peer, data: bytes) -> None:
         peer.says(text)
 
 
-_SER2NET = """%YAML 1.1
----
-connection: &line
-  accepter: telnet(rfc2217),unix,{directory}/ser2net.sock
-  connector: telnet(rfc2217),unix,{directory}/device.sock
-  options:
-    kickolduser: true
-"""
+class Conserver:
+    """
+    A real conserver, with one console.
+
+    :ivar far: the telnet port that the console is; it echoes.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.far = Far("", _echo_text)
+        self.port = 0
+        self._program: Program | None = None
+
+    def log(self) -> str:
+        """What it wrote of the console, attachments and BREAK included."""
+        with open(os.path.join(self._directory, "mail-1.log"), errors="replace") as file:
+            return file.read()
+
+    async def start(self) -> None:
+        config = os.path.join(self._directory, "conserver.cf")
+        with open(config, "w") as file:
+            file.write(
+                changed(
+                    SHOWN / "conserver.cf",
+                    ("/etc/conserver/conserver.passwd", "/dev/null"),
+                    ("/var/log/conserver", self._directory),
+                    ("conserver.lab", "localhost"),
+                    ("10.0.0.8", "127.0.0.1"),
+                    ("10.0.0.6", "127.0.0.1"),
+                    ("port 7001", f"port {self.far.listen_tcp()}"),
+                )
+            )
+        self._program = start(["conserver", "-C", config, "-M", "127.0.0.1", "-p", "0", "-v"])
+        await self._program.until(rb"group #1 pid \d+ on port")
+        assert self._program.transport is not None
+        while not (found := ports_of(self._program.transport.pid)):
+            await pause()
+        (self.port,) = found
+        while not self.far.peers:
+            await pause()
+
+    async def stop(self) -> None:
+        if self._program is not None:
+            await self._program.stop()
+        await self.far.vanish()
+
+
+def ports_of(pid: int) -> list[int]:
+    """On which TCP ports of IPv4 a process listens, as proc(5) tells."""
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    found = []
+    with open(f"/proc/{pid}/net/tcp") as file:
+        for line in file.readlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in links:
+                found.append(int(local.partition(":")[2], 16))
+    return found
+
+
+def changed(path: Path, *changes: tuple[str, str]) -> str:
+    """A file that the how-to shows, with places of this test."""
+    text = path.read_text()
+    for shown, ours in changes:
+        assert shown in text, shown
+        text = text.replace(shown, ours)
+    return text
 
 
 class Sshd:
