@@ -62,6 +62,24 @@ class RuntimeYamlTests(SynchronousTestCase):
             self.assertEqual(self.keys(f"Keys of driver {driver}"), asked - every, driver)
             self.assertLess(every, asked)
 
+    def test_lines(self) -> None:
+        """Those of drivers whose lines exist already, and those of their lines."""
+        path = str(HOWTO / "console-servers" / "runtime.yaml")
+        classes = config.load(path)
+        every, serial = self.keys("Keys of every class"), self.keys("Keys of a serial line")
+        with open(path) as file:
+            drivers = {one["name"]: one["driver"] for one in yaml.safe_load(file)["classes"]}
+        self.assertEqual(len(set(drivers.values())), len(classes))
+        for name, driver in drivers.items():
+            of_class, of_lines = set(), set()
+            for where, keys in self.asked.items():
+                if f"({name})" in where:
+                    (of_lines if "lines[" in where else of_class).update(keys)
+            self.assertEqual(self.keys(f"Keys of driver {driver}"), of_class - every, driver)
+            told = self.keys(f"Keys of a line of driver {driver}")
+            self.assertEqual(told, of_lines - serial, driver)
+            self.assertTrue(not of_lines & serial or serial <= of_lines, driver)
+
 
 class FilesTests(SynchronousTestCase):
     """What the pages say of files."""
