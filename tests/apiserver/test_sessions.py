@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, reactor
 from tests.apiserver.support import EPOCH, MERGE, APITestCase, AuditList
-from twisted_exec.api import kinds
+from twisted_exec.api import kinds, strategy
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.api.times import seconds
@@ -136,9 +136,7 @@ class ObjectsCase(SynchronousTestCase):
 
     def server(self, name: str) -> tuple[Sessions, SessionObjects]:
         sessions = Sessions(Trail(AuditList(), "apiserver", self.clock))
-        objects = SessionObjects(
-            self.storage, self.verbs, sessions, self.clock, self.clock.seconds, name
-        )
+        objects = SessionObjects(self.storage, sessions, self.clock, self.clock.seconds, name)
         objects.startService()
         self.addCleanup(lambda: objects.running and objects.stopService())
         return sessions, objects
@@ -188,6 +186,19 @@ class LifeTests(ObjectsCase):
                 "replica": "one",
             },
         )
+
+    def test_sound(self) -> None:
+        """What is written is what the verbs would have let in, and nothing that nobody defined."""
+        self.begin(caller="front")
+        (obj,) = self.stored()
+        self.assertEqual(strategy.unknown_fields(kinds.CONSOLESESSIONS, obj), [])
+        body = {**obj, "metadata": {"name": obj["metadata"]["name"]}}
+        made = strategy.for_create(
+            kinds.CONSOLESESSIONS, body, namespace="default", now=self.clock.seconds()
+        )
+        made["metadata"]["uid"] = obj["metadata"]["uid"]
+        made["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
+        self.assertEqual(made, obj)
 
     def test_modes(self) -> None:
         """What was asked for; who forces what may not be typed into only looks on."""

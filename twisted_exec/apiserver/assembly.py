@@ -128,7 +128,7 @@ def assemble(
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
         *(PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects),
         EventExpiry(storage, reactor, now),
-        SessionObjects(storage, bare, sessions, reactor, now),
+        SessionObjects(storage, sessions, reactor, now),
         revocation,
     ]
     if authorities:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import copy
 import secrets
 import socket
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api import names, strategy
-from twisted_exec.api.kinds import CONSOLESESSIONS, Object
+from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Object
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -41,9 +42,8 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.api.times import timestamp
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
-from twisted_exec.apiserver.options import MANAGER, WriteOptions
+from twisted_exec.apiserver.options import WriteOptions
 from twisted_exec.apiserver.verbs import Target, Verbs
-from twisted_exec.auth.groups import MASTERS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
@@ -60,7 +60,6 @@ LOOK_SECONDS = 5.0
 
 _ATTEMPTS = 5
 _STOP_SECONDS = 3.0
-_OURSELVES = User("system:apiserver", (MASTERS,))
 _RESOURCE = CONSOLESESSIONS.resource
 
 
@@ -92,7 +91,6 @@ class SessionObjects(Service):
     Keeps the ConsoleSessions of one server, and those of servers that are no more from staying.
 
     :param storage: started before this service is.
-    :param verbs: without admissions.
     :param sessions: of this server; this service becomes their watcher.
     :param now: seconds since the epoch.
     :param replica: what this server is called; no two may be called the same.
@@ -103,13 +101,12 @@ class SessionObjects(Service):
     def __init__(
         self,
         storage: IStorage,
-        verbs: Verbs,
         sessions: Sessions,
         clock: IReactorTime,
         now: Callable[[], float],
         replica: str = "",
     ) -> None:
-        self._storage, self._verbs, self._sessions = storage, verbs, sessions
+        self._storage, self._sessions = storage, sessions
         self._clock, self._now = clock, now
         self.replica = replica or f"{socket.gethostname()}/{secrets.token_hex(3)}"
         self._records: dict[Session, _Record] = {}
@@ -189,17 +186,9 @@ class SessionObjects(Service):
     async def _create(self, record: _Record) -> None:
         for attempt in range(_ATTEMPTS):
             self._name(record)
-            body = {
-                "metadata": {"name": record.name},
-                "spec": {**record.spec, "replica": self.replica},
-                "status": self._status(record),
-            }
-            target, options = (
-                Target(CONSOLESESSIONS, record.namespace),
-                WriteOptions(manager=MANAGER),
-            )
             try:
-                stored = await self._verbs.create(_OURSELVES, target, body, options)
+                await self._check_namespace(record.namespace)
+                stored = await self._storage.create(_RESOURCE, self._object(record))
             except AlreadyExists:
                 self._unname(record)
                 if attempt == _ATTEMPTS - 1:
@@ -211,6 +200,29 @@ class SessionObjects(Service):
                 # It may have been seen and deleted before we hear that it is made.
                 record.stored = stored if stored["metadata"]["uid"] != record.gone else None
                 return
+
+    async def _check_namespace(self, namespace: str) -> None:
+        found = await self._storage.get(NAMESPACES.resource, "", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            raise Forbidden(f"namespace {namespace} is being terminated")
+
+    def _object(self, record: _Record) -> Object:
+        """
+        What the verbs would make of it, without their checks: many sessions are short, and nobody
+        but this server writes them.
+        """
+        return {
+            "apiVersion": _RESOURCE.api_version,
+            "kind": _RESOURCE.kind,
+            "metadata": {
+                "name": record.name,
+                "namespace": record.namespace,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": timestamp(self._now()),
+            },
+            "spec": {**record.spec, "replica": self.replica},
+            "status": self._status(record),
+        }
 
     def _name(self, record: _Record) -> None:
         if not record.name:
@@ -238,8 +250,7 @@ class SessionObjects(Service):
     async def _renew(self, record: _Record) -> None:
         if record.stored is None:
             return
-        obj = copy.deepcopy(record.stored)
-        obj["status"] = self._status(record)
+        obj = {**record.stored, "status": self._status(record)}
         try:
             record.stored = await self._storage.update(_RESOURCE, obj)
         except (Conflict, NotFound):
