@@ -18,6 +18,7 @@ from twisted_exec.iri.protos import (
     machine02_pb2,
     machine_pb2,
     meta_pb2,
+    onmetal01_pb2,
     onmetal_pb2,
     spheric_pb2,
 )
@@ -29,6 +30,7 @@ MODULES = {
     "console": console_pb2,
     "machine02": machine02_pb2,
     "onmetal": onmetal_pb2,
+    "onmetal01": onmetal01_pb2,
     "spheric": spheric_pb2,
 }
 ROOT = Path(__file__).parents[2]

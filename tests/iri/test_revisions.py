@@ -19,8 +19,17 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.protos import spheric_pb2
 from twisted_exec.iri.protos.meta_pb2 import ObjectMetadata
 from twisted_exec.iri.revision import attribute_of
-from twisted_exec.iri.revisions import IRONCORE, IRONCORE_02, ONMETAL, REVISIONS, SPHERIC, revision
+from twisted_exec.iri.revisions import (
+    IRONCORE,
+    IRONCORE_02,
+    ONMETAL,
+    ONMETAL_01,
+    REVISIONS,
+    SPHERIC,
+    revision,
+)
 from twisted_exec.iri.revisions_disks import IMAGE_DISK, image_disk
+from twisted_exec.iri.revisions_onmetal01 import ID_ATTRIBUTE, UNCOUNTED
 from twisted_exec.iri.revisions_spheric import CIDRS_ATTRIBUTE, RENAMED, SUBNET_ATTRIBUTES
 
 OLDER = (IRONCORE_02, ONMETAL, SPHERIC)
@@ -56,12 +65,12 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(
             str(caught.exception),
             "'irnocore' is no revision of the machine runtime interface; "
-            "there are ironcore, ironcore-0.2, onmetal, spheric",
+            "there are ironcore, ironcore-0.2, onmetal, onmetal-0.1, spheric",
         )
 
     def test_paths(self) -> None:
         """Three have the same paths on the wire, whatever their descriptors are called."""
-        for one in (IRONCORE, IRONCORE_02, ONMETAL):
+        for one in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01):
             self.assertEqual(one.call("exec").path, "/machine.v1alpha1.MachineRuntime/Exec")
         self.assertEqual(
             SPHERIC.call("list_machines").path, "/runtime.v1alpha1.RuntimeService/ListInstances"
@@ -71,7 +80,7 @@ class NameTests(SynchronousTestCase):
         """Methods are called inside as Python calls things."""
         self.assertEqual(attribute_of("UpdateMachinePower"), "update_machine_power")
         self.assertEqual(set(IRONCORE.calls), set(IRONCORE_02.calls))
-        for one in (ONMETAL, SPHERIC):
+        for one in (ONMETAL, ONMETAL_01, SPHERIC):
             self.assertEqual(set(IRONCORE.calls) - set(one.calls), {"list_events", "update_volume"})
 
     def test_no_such_method(self) -> None:
@@ -207,7 +216,7 @@ class StateTests(SynchronousTestCase):
 
     def test_four(self) -> None:
         """onmetal and spheric have four: stopped is suspended, and what ends has ended."""
-        for one in (ONMETAL, SPHERIC):
+        for one in (ONMETAL, ONMETAL_01, SPHERIC):
             self.assertEqual(
                 [self.told(one, state) for state in pb.MachineState.values()],
                 [
@@ -316,6 +325,72 @@ class LossTests(SynchronousTestCase):
         raw = field(1, field(2, field(8, field(4, b"a,b"))))
         with self.assertRaises(BadRequest):
             SPHERIC.call("create_machine").decode_request(raw)
+
+
+class Onmetal01Tests(SynchronousTestCase):
+    """onmetal v0.1, whose volumes and network interfaces are objects of their own."""
+
+    def test_spec(self) -> None:
+        """Ignition is a message, an empty disk and a NIC are attachments; byte for byte."""
+        disk = field(1, b"d") + field(2, b"oda") + field(4, field(1, 5))
+        volume = field(1, b"v") + field(3, b"vid")
+        nic = field(1, b"eth") + field(2, b"nid")
+        inner = field(3, b"c") + field(4, field(1, b"i")) + field(5, disk) + field(5, volume)
+        expected = field(1, field(2, inner + field(6, nic)))
+        wanted = create(
+            spec(
+                class_="c",
+                ignition_data=b"i",
+                volumes=[
+                    pb.Volume(name="d", device="oda", local_disk=pb.LocalDisk(size_bytes=5)),
+                    pb.Volume(name="v", connection=pb.VolumeConnection(handle="vid")),
+                ],
+                network_interfaces=[
+                    pb.NetworkInterface(name="eth", attributes={ID_ATTRIBUTE: "nid"})
+                ],
+            )
+        )
+        call = ONMETAL_01.call("create_machine")
+        self.assertEqual(call.encode_request(wanted), expected)
+        self.assertEqual(call.decode_request(expected), wanted)
+
+    def test_attachments(self) -> None:
+        """What is attached later is, too."""
+        volume = pb.Volume(name="v", connection=pb.VolumeConnection(handle="i"))
+        nic = pb.NetworkInterface(name="v", attributes={ID_ATTRIBUTE: "i"})
+        for attribute, message, number in (
+            ("attach_volume", pb.AttachVolumeRequest(machine_id="m", volume=volume), 3),
+            (
+                "attach_network_interface",
+                pb.AttachNetworkInterfaceRequest(machine_id="m", network_interface=nic),
+                2,
+            ),
+        ):
+            expected = field(1, b"m") + field(2, field(1, b"v") + field(number, b"i"))
+            call = ONMETAL_01.call(attribute)
+            self.assertEqual(call.encode_request(message), expected)
+            self.assertEqual(call.decode_request(expected), message)
+
+    def test_classes(self) -> None:
+        """Classes are listed, and how many machines of each there may be is not told."""
+        call = ONMETAL_01.call("status")
+        self.assertEqual(call.path, "/machine.v1alpha1.MachineRuntime/ListMachineClasses")
+        expected = field(1, field(1, b"c") + field(2, b"\x08\xd0\x0f" + field(2, 7)))
+        answer = pb.StatusResponse()
+        one = answer.machine_class_status.add(quantity=UNCOUNTED)
+        one.machine_class.name = "c"
+        one.machine_class.capabilities.resources.update({"cpu": 2, "memory": 7})
+        self.assertEqual(call.encode_response(answer), expected)
+        self.assertEqual(call.decode_response(expected), answer)
+
+    def test_loss(self) -> None:
+        """A volume or a network interface that is no object there is refused."""
+        for wanted in (
+            spec(volumes=[pb.Volume(connection=pb.VolumeConnection(driver="ceph", handle="h"))]),
+            spec(network_interfaces=[pb.NetworkInterface(network_id="n")]),
+        ):
+            with self.assertRaises(NotImplementedByBackend):
+                ONMETAL_01.call("create_machine").encode_request(create(wanted))
 
 
 class RenamedTests(SynchronousTestCase):
@@ -493,6 +568,10 @@ _RESPONSES = some.one_of(
 )
 
 
+_WHOLE = [one for one in REVISIONS.values() if one is not ONMETAL_01]
+"""Those whose machines have disks and network interfaces of their own."""
+
+
 class RoundTripTests(SynchronousTestCase):
     """What every revision can say comes back as it was, both ways."""
 
@@ -500,7 +579,7 @@ class RoundTripTests(SynchronousTestCase):
     def test_requests(self, told: tuple[str, Any]) -> None:
         """A server decodes what a client encoded."""
         attribute, message = told
-        for one in REVISIONS.values():
+        for one in _WHOLE:
             call = one.call(attribute)
             self.assertEqual(call.decode_request(call.encode_request(message)), message, one.name)
 
@@ -508,7 +587,7 @@ class RoundTripTests(SynchronousTestCase):
     def test_responses(self, told: tuple[str, Any]) -> None:
         """And a client what a server did."""
         attribute, message = told
-        for one in REVISIONS.values():
+        for one in _WHOLE:
             call = one.call(attribute)
             raw = call.encode_response(message)
             self.assertEqual(call.decode_response(raw), message, one.name)

@@ -30,7 +30,7 @@ SOCKETS: Mapping[str, str] = {
 }
 """Sockets of well-known programs, in order, likewise."""
 
-REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "spheric")
+REVISIONS = ("ironcore", "ironcore-0.2", "onmetal", "onmetal-0.1", "spheric")
 """Those of :mod:`twisted_exec.iri.revisions`, which would take long to import."""
 
 

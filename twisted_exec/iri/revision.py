@@ -14,7 +14,7 @@ matters is refused (:func:`strict`): better no machine than one with an unencryp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,11 +105,14 @@ class Revision:
 
     :param service: its full name on the wire.
     :param calls: by :attr:`Call.attribute`; what is missing the revision does not have.
+    :param nothing: paths of methods about what no machine of ours has: they answer an empty
+        message, which is an empty list.
     """
 
     name: str
     service: str
     calls: Mapping[str, Call]
+    nothing: Sequence[str] = ()
 
     def call(self, attribute: str) -> Call:
         """:raises NotImplementedByBackend: there is no such method."""
@@ -142,6 +145,7 @@ def make_revision(
     service: str = "",
     inside: Any = None,
     methods: Mapping[str, str] | None = None,
+    nothing: Collection[str] = (),
     translators: Translators | None = None,
 ) -> Revision:
     """
@@ -149,12 +153,15 @@ def make_revision(
     :param service: its name on the wire, where that is not the descriptor's.
     :param inside: the descriptor of the service inside; default: that of machines.
     :param methods: names of methods on the wire, and inside where they differ.
+    :param nothing: names of methods that have no like inside, see :attr:`Revision.nothing`.
     :param translators: between messages that are not the same inside and on the wire.
     """
     service = service or declared.full_name
     inside = inside or pb.DESCRIPTOR.services_by_name["MachineRuntime"]
     calls = {}
     for wire in declared.methods:
+        if wire.name in nothing:
+            continue
         meant = inside.methods_by_name[(methods or {}).get(wire.name, wire.name)]
         request, response = _message(wire.input_type), _message(wire.output_type)
         inner_request, inner_response = _message(meant.input_type), _message(meant.output_type)
@@ -171,7 +178,7 @@ def make_revision(
             response_out=_between(inner_response, response, found),
             response_in=_between(response, inner_response, found),
         )
-    return Revision(name, service, calls)
+    return Revision(name, service, calls, [f"/{service}/{method}" for method in nothing])
 
 
 def _between(here: type[Message], there: type[Message], found: Translators) -> Translator:

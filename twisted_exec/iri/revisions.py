@@ -5,10 +5,11 @@ The revisions of the machine runtime interface that clients and servers of ours 
 ``ironcore``        ironcore v0.3.0 and later; the vocabulary inside.
 ``ironcore-0.2``    ironcore up to v0.2.4: the same names, other field numbers.
 ``onmetal``         onmetal-api's ORI, and ironcore v0.2.0, but for its events.
+``onmetal-0.1``     onmetal-api v0.1, where volumes and network interfaces are objects.
 ``spheric``         spheric's ``runtime.v1alpha1.RuntimeService``.
 ==================  ==========================================================================
 
-The first three have one service name, so a server has one of them at a time; spheric's has a name
+The first four have one service name, so a server has one of them at a time; spheric's has a name
 of its own and stands beside.  They are not told apart by asking: an empty list of machines is
 the same bytes in all of them.
 """
@@ -21,6 +22,7 @@ from .protos import console_pb2
 from .protos import machine_pb2 as pb
 from .revision import Revision, make_revision
 from .revisions_older import IRONCORE_02, ONMETAL
+from .revisions_onmetal01 import ONMETAL_01
 from .revisions_spheric import SPHERIC
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "IRONCORE",
     "IRONCORE_02",
     "ONMETAL",
+    "ONMETAL_01",
     "REVISIONS",
     "SPHERIC",
     "revision",
@@ -36,7 +39,7 @@ __all__ = [
 IRONCORE = make_revision("ironcore", pb.DESCRIPTOR.services_by_name["MachineRuntime"])
 
 REVISIONS: Mapping[str, Revision] = {
-    one.name: one for one in (IRONCORE, IRONCORE_02, ONMETAL, SPHERIC)
+    one.name: one for one in (IRONCORE, IRONCORE_02, ONMETAL, ONMETAL_01, SPHERIC)
 }
 
 _CONSOLE = console_pb2.DESCRIPTOR.services_by_name["Console"]

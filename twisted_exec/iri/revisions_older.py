@@ -30,18 +30,19 @@ from .protos import machine_pb2 as pb
 from .revision import Lose, Translators, make_revision
 from .revisions_disks import IMAGE_DISK, join_image, split_image
 
-_SERVICE = "machine.v1alpha1.MachineRuntime"
+SERVICE = "machine.v1alpha1.MachineRuntime"
 
-_ONMETAL_STATES: Mapping[int, int] = {
+ONMETAL_STATES: Mapping[int, int] = {
     pb.MACHINE_STOPPED: onmetal_pb2.MACHINE_SUSPENDED,
     pb.MACHINE_TERMINATING: onmetal_pb2.MACHINE_TERMINATED,
 }
 
 _MILLIS = 1000
 _MOST_CPUS = 1 << 32
+_MOST_BYTES = (1 << 63) - 1
 
 
-class _Older:
+class Older:
     """
     Translates machines and volumes.
 
@@ -204,47 +205,59 @@ def _to(translate: Any, to: type[Message]) -> Any:
     return lambda message, lose: translate(to, message, lose)
 
 
+def class_out(one: pb.MachineClass, to: type[Any], lose: Lose) -> list[Any]:
+    """
+    A class with CPUs in thousandths and bytes of memory.
+
+    :return: one, of the type ``to``; none for a class that has more than that.
+    """
+    resources = dict(one.capabilities.resources)
+    cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
+    if resources:
+        lose(f"all resources of the class {one.name!r}")
+        return []
+    told = to(name=one.name)
+    told.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
+    told.capabilities.memory_bytes = max(0, memory)
+    return [told]
+
+
+def class_in(one: Any, made: pb.MachineClassStatus) -> None:
+    """A part of a CPU counts as one, as in the value of a Kubernetes quantity."""
+    made.machine_class.name = one.name
+    resources = made.machine_class.capabilities.resources
+    resources["cpu"] = -(-one.capabilities.cpu_millis // _MILLIS)
+    resources["memory"] = min(one.capabilities.memory_bytes, _MOST_BYTES)
+
+
 def _status_out(answer: pb.StatusResponse, lose: Lose) -> Message:
     made = onmetal_pb2.StatusResponse()
     for one in answer.machine_class_status:
-        resources = dict(one.machine_class.capabilities.resources)
-        cpu, memory = resources.pop("cpu", 0), resources.pop("memory", 0)
-        if resources:
-            lose(f"all resources of the class {one.machine_class.name!r}")
-            continue
-        told = made.machine_class_status.add(quantity=one.quantity)
-        told.machine_class.name = one.machine_class.name
-        told.machine_class.capabilities.cpu_millis = min(cpu, _MOST_CPUS) * _MILLIS
-        told.machine_class.capabilities.memory_bytes = memory
+        for told in class_out(one.machine_class, onmetal_pb2.MachineClass, lose):
+            made.machine_class_status.add(quantity=one.quantity, machine_class=told)
     return made
 
 
 def _status_in(answer: Any, lose: Lose) -> Message:
     made = pb.StatusResponse()
     for one in answer.machine_class_status:
-        told = made.machine_class_status.add(quantity=one.quantity)
-        told.machine_class.name = one.machine_class.name
-        has = one.machine_class.capabilities
-        # A part of a CPU counts as one, as in the value of a Kubernetes quantity.
-        resources = told.machine_class.capabilities.resources
-        resources["cpu"] = -(-has.cpu_millis // _MILLIS)
-        resources["memory"] = has.memory_bytes
+        class_in(one.machine_class, made.machine_class_status.add(quantity=one.quantity))
     return made
 
 
 IRONCORE_02 = make_revision(
     "ironcore-0.2",
     machine02_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
-    service=_SERVICE,
-    translators=_Older(machine02_pb2, {}).translators(),
+    service=SERVICE,
+    translators=Older(machine02_pb2, {}).translators(),
 )
 
 ONMETAL = make_revision(
     "onmetal",
     onmetal_pb2.DESCRIPTOR.services_by_name["MachineRuntime"],
-    service=_SERVICE,
+    service=SERVICE,
     translators={
-        **_Older(onmetal_pb2, _ONMETAL_STATES).translators(),
+        **Older(onmetal_pb2, ONMETAL_STATES).translators(),
         (pb.StatusResponse, onmetal_pb2.StatusResponse): _status_out,
         (onmetal_pb2.StatusResponse, pb.StatusResponse): _status_in,
     },

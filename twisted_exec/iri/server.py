@@ -228,7 +228,19 @@ class IRIServer(Service):
                 lambda raw, context: self._answer(call, raw, context)
             )
 
-        return {call.path.rpartition("/")[2]: handler(call) for call in revision.calls.values()}
+        found = {call.path: handler(call) for call in revision.calls.values()}
+        nothing = grpc.unary_unary_rpc_method_handler(self._nothing)
+        found |= dict.fromkeys(revision.nothing, nothing)
+        return {path.rpartition("/")[2]: one for path, one in found.items()}
+
+    def _nothing(self, raw: bytes, context: Any) -> bytes:
+        """The answer about what no machine has, in one of grpcio's threads."""
+        try:
+            self._check_client(context)
+        except APIError as error:
+            code, message, _ = to_grpc(error)
+            context.abort(code, message)
+        return b""
 
     def _answer(self, call: Call, raw: bytes, context: Any) -> bytes:
         """One call, in one of grpcio's threads."""
