@@ -12,9 +12,9 @@ from twisted.trial.unittest import TestCase
 
 from twisted_exec.kube.exec import open_console
 from twisted_exec.kube.kubeconfig import load
-from twisted_exec.streaming.interfaces import TerminalSize
+from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
 from twisted_exec.streaming.negotiation import OVER_SPDY
-from twisted_exec.streaming.remotecommand import READ_ONLY
+from twisted_exec.streaming.remotecommand import NO_BREAK, READ_ONLY
 from twisted_exec.streaming.remotecommand_client import ConsoleClient
 from twisted_exec.testing.attachment import RecordingUser
 from twisted_exec.wire.asked import CONSOLE, Asked
@@ -50,7 +50,7 @@ class ProtocolTests(TestCase):
             await deferLater(reactor, 0.01)  # type: ignore[arg-type]
 
     async def test_all(self) -> None:
-        """Keys, output, sizes and leaving are the same in all of them."""
+        """Keys, output, sizes, what else is asked for, and leaving are the same in all of them."""
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
             client, user = await self.opened(protocol)
             spoken = "v4.channel.k8s.io" if protocol == OVER_SPDY else protocol
@@ -60,6 +60,10 @@ class ProtocolTests(TestCase):
             client.resize(TerminalSize(100 + number, 30))
             client.write(b"stty size\n")
             await self.shows(user, b"30 %d" % (100 + number))
+            client.wish(Break())
+            await self.shows(user, NO_BREAK)
+            client.wish(Role.DRIVE)
+            await self.shows(user, b"you drive this console")
             client.leave()
             while not user.detached_with:
                 await deferLater(reactor, 0.01)  # type: ignore[arg-type]
@@ -84,6 +88,7 @@ class ProtocolTests(TestCase):
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
             client, user = await self.opened(protocol, replace(CONSOLE, read_only=True))
             client.resize(TerminalSize(1, 1))
+            client.wish(Role.DRIVE)
             client.write(b"echo mine\n")
             await self.shows(user, READ_ONLY)
             driver.write(b"stty size; echo seen $((%d+1))\n" % number)

@@ -21,9 +21,11 @@ from twisted_exec.streaming.interfaces import (
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
+    Break,
     Ending,
     IStreamLocator,
     Location,
+    Role,
     TerminalSize,
 )
 from twisted_exec.streaming.legs import LOST, SILENT_SECONDS
@@ -400,15 +402,31 @@ class TalkTests(TranslateTestCase):
         self.assertEqual([one.exit_code for one in self.user.endings], [3])
         self.over("backend closed")
 
+    def test_wishes(self) -> None:
+        """A BREAK and a role pass as sizes do, in order with what is typed."""
+        client = self.open()
+        client.resize(TerminalSize(80, 24))
+        client.write(b"a")
+        client.wish(Break(300))
+        client.write(b"b")
+        client.wish(Role.DRIVE)
+        self.network.pump()
+        self.assertEqual(self.attachment.received, b"ab")
+        self.assertEqual(self.attachment.wishes, [Break(300), Role.DRIVE])
+        self.assertEqual(self.attachment.sizes, [TerminalSize(80, 24)])
+
     def test_looking_on(self) -> None:
         """One who looks on does so here, whatever the next hop knows of it."""
         client = self.open(path=b"/x?stdin=true&stdout=true&tty=true&readOnly=true")
         client.resize(TerminalSize(80, 24))
+        client.wish(Break())
+        client.wish(Role.DRIVE)
         client.write(b"rm")
         client.write(b" -rf /\n")
         self.attachment.transport.write(b"seen")
         self.network.pump()
         self.assertEqual((self.attachment.received, self.attachment.sizes), (b"", []))
+        self.assertEqual(self.attachment.wishes, [])
         self.assertEqual(self.user.received.count(READ_ONLY), 1)
         self.assertIn(b"seen", self.user.received)
 
