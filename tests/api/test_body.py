@@ -197,6 +197,31 @@ class ProtobufTests(SynchronousTestCase):
             },
         )
 
+    def test_signing_request(self) -> None:
+        """A request for a certificate with what was decided, as kubectl certificate sends it."""
+
+        def field(number: int, content: bytes) -> bytes:
+            return bytes([number << 3 | 2, len(content)]) + content
+
+        spec = field(1, b"\x01") + field(5, b"any") + field(7, b"a.b/c") + b"\x40\xd8\x04"
+        decided = field(1, b"Approved") + field(6, b"True") + field(4, b"\x08\x01")
+        status = field(1, decided) + field(2, b"\x02")
+        kind = field(1, b"certificates.k8s.io/v1") + field(2, b"CertificateSigningRequest")
+        raw = b"k8s\x00" + field(1, kind) + field(2, field(2, spec) + field(3, status))
+        told = body.decode(protobuf.MEDIA_TYPE, raw)
+        self.assertEqual(
+            told["spec"],
+            {
+                "request": "AQ==",
+                "usages": ["any"],
+                "signerName": "a.b/c",
+                "expirationSeconds": 600,
+            },
+        )
+        when = "1970-01-01T00:00:01Z"
+        approved = {"type": "Approved", "status": "True", "lastUpdateTime": when}
+        self.assertEqual(told["status"], {"conditions": [approved], "certificate": "Ag=="})
+
     def test_unknown_kind(self) -> None:
         """Other kinds are asked for in JSON."""
         unknown = b"k8s\x00" + bytes([10, 11, 18, 9]) + b"ConfigMap"

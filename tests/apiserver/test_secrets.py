@@ -52,3 +52,20 @@ class SecretTests(APITestCase):
         for kind, count in (("Opaque", 1), ("other", 0)):
             found = self.answer("GET", f"{SECRETS}?fieldSelector=type%3D{kind}")
             self.assertEqual(len(found["items"]), count)
+
+    def test_applied_text(self) -> None:
+        """Text that is applied becomes data, and applied again changes nothing."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "applied"},
+            "stringData": {"a": "b"},
+        }
+        path = f"{SECRETS}/applied?fieldManager=me"
+        how = {"content_type": "application/apply-patch+yaml"}
+        first = self.answer("PATCH", path, config, code=201, **how)
+        self.assertEqual(first["data"], {"a": "Yg=="})
+        again = self.answer("PATCH", path, config, **how)
+        self.assertEqual(again["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"])
+        other = {**config, "stringData": {"a": "c"}}
+        self.assertEqual(self.answer("PATCH", path, other, **how)["data"], {"a": "Yw=="})

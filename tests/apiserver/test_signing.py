@@ -11,7 +11,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.dialects import IRONCORE
@@ -25,6 +25,7 @@ from twisted_exec.apiserver.signing import (
     subject_of,
 )
 
+SUBJECT_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
 POOL = IRONCORE.pool_identity("pool-a")
 GROUP = IRONCORE.pool_identity_group
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -103,6 +104,16 @@ class ShapeTests(SynchronousTestCase):
             self.assertIn("must be DNS names", self.serving(request(names=[ADDRESS, name])))
         self.assertIn("patterns", self.serving(request(names=[x509.DNSName("*.example")])))
         self.assertIn("must have no", self.client(request(names=[ADDRESS])))
+
+    def test_unreadable_names(self) -> None:
+        """Alternative names that nobody can read, or of kinds that nobody knows."""
+        for raw in (b"\x30\x02\xa3\x00", b"\x30\x03\x87\x01\x00", b"nothing", b""):
+            key = ec.generate_private_key(ec.SECP256R1())
+            builder = x509.CertificateSigningRequestBuilder()
+            builder = builder.subject_name(request().subject)
+            garbage = x509.UnrecognizedExtension(SUBJECT_ALTERNATIVE_NAME, raw)
+            asked = builder.add_extension(garbage, False).sign(key, hashes.SHA256())
+            self.assertEqual(self.serving(asked), "its extensions cannot be read", raw)
 
     def test_weak_key(self) -> None:
         """A key that can be broken is not signed."""

@@ -7,8 +7,13 @@ for that namespace, which is also part of the names of what has no namespace.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from tests.apiserver.test_signing import request
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,21 @@ READY = (
     '{"status":{"state":"Running","conditions":[{"type":"Ready","status":"True",'
     '"reason":"Running","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}'
 )
+
+
+def signing_request(name: str) -> str:
+    """A request for a certificate, of a signer that nobody here is."""
+    pem = request().public_bytes(Encoding.PEM)
+    return f"""
+apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {{name: {name}}}
+spec:
+  request: {b64encode(pem).decode()}
+  signerName: example.com/table
+  usages: [digital signature, client auth]
+"""
+
 
 SERVER = (
     row("version", r"Server Version: .*v1\.\d+\.0\+twisted-exec"),
@@ -393,6 +413,25 @@ OTHERS = (
     row("delete clusterrole,clusterrolebinding {n}", r"deleted"),
     row("delete clusterrole {n}-sum", r"deleted"),
     row("delete roles,rolebindings --all", r"deleted"),
+    row("create secret generic s --from-literal=a=hunter2", r"created"),
+    row("create secret generic s --from-literal=a=hunter2", r"already exists", code=1),
+    row("get secrets", r"^s +Opaque +1 +\d+s"),
+    row("describe secret s", r"a: +7 bytes"),
+    row("get secret s -o jsonpath={{.data.a}}", r"^aHVudGVyMg==$", once=True),
+    row("explain secret.stringData", r"becomes part of data", once=True),
+    row("auth can-i get secrets --as=ada", r"^no", code=1, once=True),
+    row("create -f -", r"created", stdin=signing_request("NAME")),
+    row("get csr {n}", r"^{n} +\d+s +example.com/table +admin +<none> +Pending"),
+    row("certificate approve {n}", r"approved"),
+    row("get csr {n}", r"Approved"),
+    row("certificate deny {n}", r"already Approved", code=1, once=True),
+    row("describe csr {n}", r"Requesting User: +admin", r"Status: +Approved"),
+    row("create -f -", r"created", stdin=signing_request("NAME-no")),
+    row("certificate deny {n}-no", r"denied"),
+    row("get csr {n}-no", r"Denied"),
+    row("delete csr {n} {n}-no", r"deleted"),
+    row("get volumes,networkinterfaces,networks,prefixes", r"No resources found", once=True),
+    row("explain volume.spec.resources", r"map\[string\]Quantity", once=True),
     row("delete ns {n}", r"deleted"),
 )
 

@@ -71,13 +71,11 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
         return tuple(str(each.value) for each in request.subject.get_attributes_for_oid(oid))
 
     common = told(NameOID.COMMON_NAME)
-    try:
-        found: Iterable[x509.GeneralName] = request.extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        ).value
-    except x509.ExtensionNotFound:
-        found = ()
     names, others = [], 0
+    try:
+        found = list(_alternatives(request))
+    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
+        raise ValueError(str(problem)) from None
     for name in found:
         if isinstance(name, x509.DNSName):
             names.append(name.value.lower())
@@ -87,6 +85,13 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
             others += 1
     single = common[0] if len(common) == 1 else ""
     return Subject(single, told(NameOID.ORGANIZATION_NAME), tuple(names), others)
+
+
+def _alternatives(request: x509.CertificateSigningRequest) -> Iterable[x509.GeneralName]:
+    try:
+        return request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
 
 
 def shape_problem(
