@@ -14,17 +14,20 @@ from typing import Any
 
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, serverFromString
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IHalfCloseableProtocol, IPullProducer, IPushProducer
-from twisted.internet.protocol import Factory
+from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.basic import FileSender
 from twisted.protocols.tls import TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tests.tls.support import LoopbackCase, Recorder, reactor
-from twisted_exec.tls import transport
+from twisted_exec.tls import descriptor, endpoints, transport
 from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.errors import HandshakeError
 
 
 def turns(count: int = 1) -> Deferred[None]:
@@ -309,7 +312,28 @@ class SocketTests(LoopbackCase):
 
 
 class StreamTLSTests(LoopbackCase):
-    """Tests for :class:`StreamTLS`."""
+    """What TLS owes, on the socket's descriptor: see :class:`MemoryTLSTests` for the other way."""
+
+    def linger(self, seconds: float) -> None:
+        """How long a peer that has ended the stream is waited for."""
+        self.patch(descriptor, "LINGER_SECONDS", seconds)
+
+    def is_idle(self, end: Recorder) -> bool:
+        """Nothing is queued at an end, and no write event is asked for."""
+        plain = transport.underlying(end.transport)
+        return queued(plain) == 0 and plain not in reactor.getWriters()
+
+    def raw(self, end: Recorder) -> socket.socket:
+        """An end's socket, past TLS."""
+        plain: Any = transport.underlying(end.transport)
+        plug = socket.socket(fileno=os.dup(plain.fileno()))
+        self.addCleanup(plug.close)
+        return plug
+
+    async def test_kind(self) -> None:
+        """Both ends are what they should be."""
+        for end in await self.pair(self.server_tls(), self.client_tls()):
+            self.assertIs(transport.underlying(end.transport), end.transport)
 
     async def test_whole(self) -> None:
         """Megabytes pass unchanged both ways at once."""
@@ -336,9 +360,7 @@ class StreamTLSTests(LoopbackCase):
         client.transport.write(b"warm")
         await server.has(4)
         client.transport.write(b"x")
-        plain = transport.underlying(client.transport)
-        self.assertEqual(queued(plain), 0)
-        self.assertNotIn(plain, reactor.getWriters())
+        self.assertTrue(self.is_idle(client))
 
     async def test_one_delivery(self) -> None:
         """The records of one read are delivered together."""
@@ -371,6 +393,32 @@ class StreamTLSTests(LoopbackCase):
         port = await self.listen(self.recorders(Early), self.server_tls())
         client = await self.connect(port, self.client_tls())
         self.assertEqual(await client.has(50_000), b"early" * 10_000)
+
+    async def test_early_and_over(self) -> None:
+        """So it is when that is all that it has to say."""
+
+        class Brief(Recorder):
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                self.transport.write(b"early" * 100_000)
+                self.transport.loseConnection()
+
+        port = await self.listen(self.recorders(Brief), self.server_tls())
+        client = await self.connect(port, self.client_tls())
+        self.assertIsInstance(await client.lost, ConnectionDone)
+        self.assertEqual(client.received, b"early" * 100_000)
+
+    async def test_over_before_the_handshake(self) -> None:
+        """A server that has nothing to say ends the connection at once."""
+
+        class Mute(Recorder):
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                self.transport.loseConnection()
+
+        port = await self.listen(self.recorders(Mute), self.server_tls())
+        with self.assertRaises(HandshakeError):
+            await self.connect(port, self.client_tls())
 
     async def test_producer(self) -> None:
         """A producer above TLS is paused and resumed by the socket's queue."""
@@ -430,7 +478,7 @@ class StreamTLSTests(LoopbackCase):
 
     async def test_end_without_reading(self) -> None:
         """One that says it is done, and reads nothing, is not waited for for ever."""
-        self.patch(transport, "_LINGER_SECONDS", 0.01)
+        self.linger(0.01)
         server, client, _ = await self.stuck()
         client.transport.loseConnection()
         self.assertIsInstance(await server.lost, ConnectionLost)
@@ -440,14 +488,14 @@ class StreamTLSTests(LoopbackCase):
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.write(b"x")
         await server.has(1)
-        transport.underlying(client.transport).loseConnection()  # type: ignore[attr-defined]
+        self.raw(client).shutdown(socket.SHUT_RDWR)
         self.assertIsInstance(await server.lost, ConnectionLost)
 
     async def test_garbage(self) -> None:
         """Garbage in the middle ends the connection; what came before was delivered."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
         client.transport.write(b"good")
-        transport.underlying(client.transport).write(b"garbage" * 10)  # type: ignore[attr-defined]
+        self.raw(client).send(b"garbage" * 10)
         await server.lost
         self.assertEqual(server.received, b"good")
 
@@ -481,6 +529,166 @@ class StreamTLSTests(LoopbackCase):
         client.transport.write(b"x" * 100_000)
 
 
+class Held(Protocol):
+    """One end of a relay that can be held up."""
+
+    other: Held
+    transport: Any
+
+    def dataReceived(self, data: bytes) -> None:
+        self.other.transport.write(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.other.transport.loseConnection()
+
+
+class Peer(ProcessProtocol):
+    """OpenSSL's own client; what is typed goes to the server."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.printed = b""
+        self.ended: Deferred[None] = Deferred()
+
+    def outReceived(self, data: bytes) -> None:
+        self.printed += data
+
+    def errReceived(self, data: bytes) -> None:
+        self.printed += data
+
+    def processEnded(self, reason: Failure) -> None:
+        self.ended.callback(None)
+
+    async def change_keys(self) -> None:
+        """Ask for new keys; what is typed from now on goes by them."""
+        told = self.printed.count(b"KEYUPDATE")
+        self.transport.write(b"K\n")  # alone in one read, or it is text
+        while self.printed.count(b"KEYUPDATE") == told:
+            await turns()
+
+
+class DescriptorTests(LoopbackCase):
+    """What OpenSSL asks of whoever gives it the descriptor."""
+
+    async def test_pause_before_the_handshake(self) -> None:
+        """A server that pauses at once holds nobody's handshake up."""
+
+        class Pausing(Recorder):
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                self.transport.pauseProducing()
+
+        recorders = self.recorders(Pausing)
+        port = await self.listen(recorders, self.server_tls())
+        accepted = recorders.next()
+        client = await self.connect(port, self.client_tls())
+        client.transport.write(b"later")
+        server = await accepted
+        await turns(5)
+        self.assertEqual(server.received, b"")
+        server.transport.resumeProducing()
+        self.assertEqual(await server.has(5), b"later")
+
+    async def peer(self, port: int) -> Peer:
+        """OpenSSL's client, connected."""
+        peer = Peer()
+        arguments = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3"]
+        reactor.spawnProcess(peer, "openssl", arguments, env=os.environ)  # type: ignore[attr-defined]
+        self.addCleanup(lambda: peer.ended)
+        self.addCleanup(peer.transport.loseConnection)
+        return peer
+
+    async def accepted(self) -> tuple[int, Deferred[Recorder]]:
+        """A listening port, and the first connection of it."""
+        recorders = self.recorders()
+        port = await self.listen(recorders, self.server_tls())
+        return port.getHost().port, recorders.next()
+
+    async def test_new_keys(self) -> None:
+        """A peer that wants new keys gets them, and both ways go on."""
+        port, accepted = await self.accepted()
+        peer = await self.peer(port)
+        server = await accepted
+        sent = b""
+        for line in (b"one\n", b"two\n", b"three\n"):
+            peer.transport.write(line)
+            sent += line
+            self.assertEqual(await server.has(len(sent)), sent)
+            await peer.change_keys()
+        server.transport.write(b"the answer")
+        while b"the answer" not in peer.printed:
+            await turns()
+        peer.transport.write(b"four\n")
+        self.assertEqual(await server.has(len(sent) + 5), sent + b"four\n")
+
+    async def test_new_keys_while_nothing_can_be_written(self) -> None:
+        """
+        One whose socket is full cannot confirm the new keys at once: it reads on when it can.
+        """
+        port, accepted = await self.accepted()
+        ends = Held(), Held()
+        ends[0].other, ends[1].other = reversed(ends)
+        relay: Any = await serverFromString(reactor, "tcp:0:interface=127.0.0.1").listen(
+            _Only(ends[0])
+        )
+        self.addCleanup(relay.stopListening)
+        await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), ends[1])
+        peer = await self.peer(relay.getHost().port)
+        server = await accepted
+        peer.transport.write(b"one\n")
+        await server.has(4)
+        ends[1].transport.pauseProducing()  # what the server sends stays where it is
+        while not queued(server.transport):
+            server.transport.write(b"x" * 65_536)
+            await turns()
+        await peer.change_keys()
+        peer.transport.write(b"two\n")
+        await turns(200)
+        ends[1].transport.resumeProducing()
+        self.assertEqual(await server.has(8), b"one\ntwo\n")
+        peer.transport.write(b"three\n")
+        self.assertEqual(await server.has(14), b"one\ntwo\nthree\n")
+
+    async def test_nothing_stays_in_openssl(self) -> None:
+        """Records of any size, also many in one segment, are read without another event."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        sizes = [1, 100, 1_023, 1_024, 1_025, 16_384, 3, 16_383, 70_000, 1] * 5
+        server.transport.pauseProducing()
+        for size in sizes:
+            client.transport.write(b"x" * size)
+        server.transport.resumeProducing()
+        self.assertEqual(len(await server.has(sum(sizes))), sum(sizes))
+
+
+class _Only(Factory):
+    """Makes one protocol, which there is already."""
+
+    noisy = False
+
+    def __init__(self, only: Protocol) -> None:
+        self.only = only
+
+    def buildProtocol(self, addr: object) -> Protocol:
+        return self.only
+
+
+class MemoryTLSTests(StreamTLSTests):
+    """The same of :class:`StreamTLS`, which works above any transport."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(endpoints, "PosixReactorBase", type("None", (), {}))
+
+    def linger(self, seconds: float) -> None:
+        self.patch(transport, "_LINGER_SECONDS", seconds)
+
+    async def test_kind(self) -> None:
+        """Both ends are above a socket's transport."""
+        for end in await self.pair(self.server_tls(), self.client_tls()):
+            self.assertIsInstance(end.transport, transport.StreamTLS)
+
+
 class FreedTests(LoopbackCase):
     """What a connection held is freed when it ends, not when the collector comes by."""
 
@@ -512,7 +720,7 @@ class FreedTests(LoopbackCase):
         self.addCleanup(gc.enable)
         for tls in (None, self.server_tls()):
             server, client = await self.pair(tls, self.client_tls() if tls else None)
-            plug = client.transport.transport if tls else client.transport
+            plug = transport.underlying(client.transport)
             made = weakref.ref(plug.connector.factory)
             client.transport.loseConnection()
             await server.lost

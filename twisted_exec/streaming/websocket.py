@@ -120,6 +120,12 @@ class MessageSocket(PacedConnection):
         self.transport.registerProducer(self, True)
         self.user.opened()
 
+    def connectionMade(self) -> None:
+        # Without autobahn's account of the transport, which knows one kind of TLS only and takes
+        # the peer's certificate to pieces for each session.
+        self.peer = str(self.transport.getPeer())
+        self._connectionMade()  # type: ignore[attr-defined]
+
     def onMessageBegin(self, isBinary: bool) -> None:
         super().onMessageBegin(isBinary)  # type: ignore[misc]
         self.message_data: Any = bytearray()

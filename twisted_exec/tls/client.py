@@ -14,8 +14,10 @@ share one.
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cryptography import x509
 from OpenSSL import SSL
@@ -73,13 +75,27 @@ class ClientTLS:
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """One connection's engine; a server that fails verification aborts ``tlsProtocol``."""
-        connection = SSL.Connection(self._context, None)
+        return self._engine(tlsProtocol, None)
+
+    def client_engine(self, transport: Any, plug: socket.socket) -> SSL.Connection:
+        """
+        Likewise, on a connected socket.
+
+        :param transport: the connection; its ``failVerification`` is called with a
+            :class:`~twisted.python.failure.Failure`.
+        """
+        engine = self._engine(transport, plug)
+        engine.set_connect_state()
+        return engine
+
+    def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
+        connection = SSL.Connection(self._context, plug)
         if self._server_name:
             connection.set_tlsext_host_name(self._server_name)
         connection.set_app_data(tlsProtocol)
         # OpenSSL asks the verdict for every certificate of a chain.  Should it
         # ever not, an endpoint finds ``passed`` unset and refuses.
-        tlsProtocol.verdict = _Verdict(self)  # type: ignore[attr-defined]
+        tlsProtocol.verdict = _Verdict(self)
         return connection
 
     def judge(self, certificate: x509.Certificate) -> None:

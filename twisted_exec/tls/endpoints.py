@@ -18,7 +18,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import (
     HostnameEndpoint,
     TCP4ClientEndpoint,
+    TCP4ServerEndpoint,
     TCP6ClientEndpoint,
+    TCP6ServerEndpoint,
     UNIXClientEndpoint,
     serverFromString,
 )
@@ -32,11 +34,13 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
     IStreamServerEndpoint,
 )
+from twisted.internet.posixbase import PosixReactorBase
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.descriptor import TLSConnecting, accept_tls
 from twisted_exec.tls.errors import (
     ConnectTimeout,
     HandshakeError,
@@ -64,18 +68,27 @@ class _ServerEndpoint:
         return Deferred.fromCoroutine(self._listen(protocolFactory))
 
     async def _listen(self, factory: IProtocolFactory) -> IListeningPort:
-        if self._tls is not None:
-            self._tls.load()
-            factory = StreamTLSFactory(
-                self._tls, False, factory, self._reactor, handshake_seconds=HANDSHAKE_SECONDS
-            )
+        tls = self._tls
+        # Only of TCP ports that it makes itself is it known what makes their connections.
+        on_descriptor = isinstance(self._reactor, PosixReactorBase) and isinstance(
+            self._inner, TCP4ServerEndpoint | TCP6ServerEndpoint
+        )
+        if tls is not None:
+            tls.load()
+            if not on_descriptor:
+                factory = StreamTLSFactory(
+                    tls, False, factory, self._reactor, handshake_seconds=HANDSHAKE_SECONDS
+                )
         try:
             port: IListeningPort = await self._inner.listen(factory)
         except (OSError, OverflowError) as problem:
             # A socket in no directory, a port that no port can be.
             why = getattr(problem, "strerror", None) or str(problem)
             raise TLSConfigError(f"cannot listen on {self._description!r}: {why}") from None
-        accept_at_once(port)
+        if tls is not None and on_descriptor:
+            accept_tls(port, tls, self._reactor, HANDSHAKE_SECONDS)
+        else:
+            accept_at_once(port)
         return port
 
 
@@ -130,7 +143,10 @@ def client_endpoint(
         :class:`HandshakeError`, :class:`ConnectTimeout`, or what Twisted's
         TCP endpoints fail with.
     """
-    dialler = connecting_at_once(reactor)
+    on_descriptor = tls is not None and isinstance(reactor, PosixReactorBase)
+    dialler: Any = connecting_at_once(reactor)
+    if tls is not None and on_descriptor:
+        dialler = TLSConnecting(reactor, tls)
     bare = host.removeprefix("[").removesuffix("]")
     inner: Any
     try:
@@ -141,7 +157,8 @@ def client_endpoint(
         kind = TCP4ClientEndpoint if version == 4 else TCP6ClientEndpoint
         inner = kind(dialler, bare, port, timeout=timeout_seconds)
     peer = f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
-    return _ClientEndpoint(reactor, inner, tls, peer, timeout_seconds)
+    kind_of_tls = _ClientEndpoint if not on_descriptor else _DescriptorEndpoint
+    return kind_of_tls(reactor, inner, tls, peer, timeout_seconds)
 
 
 def client_endpoint_over(
@@ -213,17 +230,21 @@ class _ClientEndpoint:
     async def _connect_tls(self, factory: IProtocolFactory) -> IProtocol:
         assert self._tls is not None
         gates = _Gates(factory, self._peer)
-        wrapped = StreamTLSFactory(self._tls, True, gates, self._reactor)
         try:
-            protocol = await self._inner.connect(wrapped)
+            connection = await self._connection(gates)
         except error.TimeoutError:
             raise self._timeout() from None
         try:
             return await gates.opened
         except BaseException:
             # Whatever it was, also cancelling: nobody else knows this connection.
-            protocol.abortConnection()  # type: ignore[attr-defined]
+            connection.abortConnection()
             raise
+
+    async def _connection(self, gates: _Gates) -> Any:
+        """A connection that is shaking hands, for one of these gates."""
+        assert self._tls is not None
+        return await self._inner.connect(StreamTLSFactory(self._tls, True, gates, self._reactor))
 
     def _timed_out(self, result: Any, seconds: float) -> Any:
         if isinstance(result, Failure):
@@ -234,6 +255,14 @@ class _ClientEndpoint:
         return ConnectTimeout(
             f"no answer from {self._peer} within {self._timeout_seconds:g} seconds"
         )
+
+
+class _DescriptorEndpoint(_ClientEndpoint):
+    """An endpoint whose sockets speak TLS themselves."""
+
+    async def _connection(self, gates: _Gates) -> Any:
+        gate: Any = await self._inner.connect(gates)
+        return gate.transport
 
 
 class _Gates(Factory):

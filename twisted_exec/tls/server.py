@@ -12,6 +12,7 @@ before :func:`twisted_exec.tls.peer.verify` has accepted it for the right CA.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,12 @@ class ServerTLS:
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """One connection's engine, by the newest context that made sense."""
         return SSL.Connection(self._context.get(), None)
+
+    def server_engine(self, plug: socket.socket) -> SSL.Connection:
+        """Likewise, on an accepted socket."""
+        engine = SSL.Connection(self._context.get(), plug)
+        engine.set_accept_state()
+        return engine
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
         context = pem.new_context(SSL.TLS_SERVER_METHOD)

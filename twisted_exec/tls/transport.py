@@ -55,17 +55,21 @@ class _AtOnce(_Socket):
     def write(self, data: bytes) -> None:
         """As :meth:`ITransport.write`; what the kernel takes now is never queued."""
         if data and isinstance(data, bytes) and self._may_send_now():
-            try:
-                sent = self.socket.send(data)
-            except OSError:
-                # Full, or broken.  Which one is not acted upon here: the caller
-                # is in the middle of something, and doWrite meets the same error
-                # in the reactor's turn, where the connection may be ended.
-                sent = 0
+            sent = self._send(data)
             if sent == len(data):
                 return
             data = data[sent:]
         super().write(data)
+
+    def _send(self, data: bytes) -> int:
+        """How much the kernel took."""
+        try:
+            return self.socket.send(data)
+        except OSError:
+            # Full, or broken.  Which one is not acted upon here: the caller
+            # is in the middle of something, and doWrite meets the same error
+            # in the reactor's turn, where the connection may be ended.
+            return 0
 
     def writeSequence(self, iovec: Any) -> None:
         """As :meth:`ITransport.writeSequence`, in one send."""
@@ -142,7 +146,9 @@ class _Once(BaseConnector):
         self.factory = self.transport = None  # type: ignore[assignment]
 
 
-class _TCPConnector(_Once, tcp.Connector):
+class TCPConnector(_Once, tcp.Connector):
+    """Makes :class:`TCPClient` connections."""
+
     def _makeTransport(self) -> TCPClient:
         return TCPClient(self.host, self.port, self.bindAddress, self, self.reactor)
 
@@ -160,7 +166,7 @@ def accept_at_once(port: IListeningPort) -> None:
         port.transport = UNIXServer
 
 
-class _Connecting:
+class Connecting:
     """A reactor whose outgoing connections send at once; all else is the reactor's."""
 
     def __init__(self, reactor: ReactorBase) -> None:
@@ -178,7 +184,7 @@ class _Connecting:
         timeout: float = 30.0,
         bindAddress: Any = None,
     ) -> IConnector:
-        connector = _TCPConnector(host, port, factory, timeout, bindAddress, self._reactor)
+        connector = TCPConnector(host, port, factory, timeout, bindAddress, self._reactor)
         connector.connect()
         return connector
 
@@ -192,7 +198,7 @@ class _Connecting:
 
 def connecting_at_once(reactor: Any) -> Any:
     """The reactor to give to client endpoints; other than socket reactors come back unchanged."""
-    return _Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
+    return Connecting(reactor) if isinstance(reactor, PosixReactorBase) else reactor
 
 
 _LINGER_SECONDS = 30.0
