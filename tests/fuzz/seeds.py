@@ -44,8 +44,17 @@ _ANSWERS = (
 )
 
 
+_TELNET = (
+    b"\xff\xfb\x03\xff\xfd\x03\xff\xfb\x01\xff\xfe\x01\xff\xfd\x00\xff\xfb\x00\xff\xfd\x2clogin: ",
+    b"\xff\xfd\x2c\xff\xfa\x2c\x65\x00\x00\x25\x80\xff\xf0\xff\xfa\x2c\x6b\x88\xff\xf0\xff\xfa\x2c\x6c\xff\xf0x",
+    b"a\r\0b\r\nc\xff\xffd\xff\xf1\xff\xfd\x1f\xff\xfe\x00\xff\xfc\x03\r\xff\xf1\0",
+    b"\xff\xfd\x2c\xff\xfa\x2c" + b"\x64ser2net" * 200,
+)
+
+
 def all_seeds() -> Iterator[bytes]:
     """Each for its target."""
+    yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))
     yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
     yield from _of_spdy()
     yield from _of_captures()

@@ -25,10 +25,12 @@ from twisted_exec.streaming import upgrade_client
 from twisted_exec.wire import (
     asked,
     channel,
+    com_port,
     remotecommand,
     spdy,
     spdy_frames,
     spdy_headers,
+    telnet,
     upgrade,
 )
 from twisted_exec.wire import remotecommand_streams as streams
@@ -428,6 +430,47 @@ def protobufs(split: int, data: bytes) -> None:
             assert isinstance(found["kind"], str)
 
 
+# Console servers.
+
+
+def telnets(split: int, data: bytes) -> None:
+    """The same on any split; answers are no longer than what asked for them."""
+
+    def read(parts: Iterable[bytes]) -> Outcome:
+        end, port = _com_port(), com_port.ComPort(com_port.LineSettings())
+        sent = bytearray(end.to_send())
+
+        def events() -> Iterator[Any]:
+            for part in parts:
+                for event in end.receive(part):
+                    yield event
+                    if isinstance(event, telnet.Parameters) and event.option == _COM_PORT:
+                        yield port.receive(event.data)
+                sent.extend(end.to_send())
+
+        found, blamed = _until_blamed(events())
+        assert len(end._parameters) <= len(data)
+        sent.extend(end.to_send())
+        assert len(sent) <= 64 + 4 * len(data), len(sent)
+        return [*_joined(found, telnet.Text), bytes(sent)], blamed
+
+    same_on_any_split(read, split, data)
+    typed = _com_port().encode(data)
+    far = telnet.TelnetClient(offers=(), wants=())
+    printed = b"".join(one.data for one in far.receive(typed) if isinstance(one, telnet.Text))
+    assert printed == data, (printed, data)
+
+
+_COM_PORT = telnet.Option.COM_PORT
+
+
+def _com_port() -> telnet.TelnetClient:
+    end = telnet.TelnetClient(offers=(*telnet.TelnetClient.OFFERS, _COM_PORT))
+    end.resize(80, 24)
+    end.begin()
+    return end
+
+
 TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "answers": answers,
     "channels": channels,
@@ -444,4 +487,5 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "queries": queries,
     "texts": texts,
     "protobufs": protobufs,
+    "telnet": telnets,
 }

@@ -120,7 +120,7 @@ class TelnetLine(Protocol):
     def __init__(self, upper: Any, clock: IReactorTime, note: Note, port: ComPort | None) -> None:
         self.upper = upper
         self._clock, self._note, self._port = clock, note, port
-        offers: list[int] = [Option.BINARY, Option.SGA]
+        offers: list[int] = [*TelnetClient.OFFERS]
         if port is not None:
             offers.append(Option.COM_PORT)
         self._codec = TelnetClient(offers=offers)

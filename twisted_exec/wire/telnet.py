@@ -110,10 +110,12 @@ class TelnetClient:
     :ivar window: the last known size in columns and rows, sent where NAWS is on.
     """
 
+    OFFERS = (Option.BINARY, Option.SGA)
+
     def __init__(
         self,
         *,
-        offers: Collection[int] = (Option.BINARY, Option.SGA),
+        offers: Collection[int] = OFFERS,
         agrees: Collection[int] = (Option.NAWS,),
         wants: Collection[int] = (Option.BINARY, Option.SGA),
         allows: Collection[int] = (Option.ECHO,),
