@@ -159,6 +159,27 @@ class Never:
         return Deferred()
 
 
+class Slow:
+    """An endpoint that takes its time, also to give up."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self._leaving: Deferred[None] = Deferred()
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect())
+
+    async def _connect(self) -> Any:
+        self.tries += 1
+        try:
+            await Deferred()
+        finally:
+            await self._leaving
+
+    def leave(self) -> None:
+        self._leaving.callback(None)
+
+
 class LostTests(HeldCase):
     """A line that is lost while the machine is on."""
 
@@ -215,6 +236,22 @@ class LostTests(HeldCase):
         await line.until(LOST)
         await run.stop()
         self.assertEqual(len(line.lost), 1)
+        self.assertEqual(self.released, ["line-1"])
+
+    async def test_stopped_in_a_try(self) -> None:
+        """Power off is over when what was given up is gone, such as a process."""
+        far = self.far()
+        run = self.run_of(far.endpoint)
+        line = await self.line(run)
+        await self.until(lambda: far.peers)
+        run._endpoint = slow = Slow()
+        far.peer.transport.abortConnection()
+        await self.until(lambda: slow.tries)
+        stopping = run.stop()
+        self.assertEqual(len(line.lost), 1)
+        self.assertNoResult(stopping)
+        slow.leave()
+        await stopping
         self.assertEqual(self.released, ["line-1"])
 
     async def test_session(self) -> None:

@@ -4,6 +4,7 @@ Tests for :mod:`twisted_exec.runtimes.socket`, and a real ser2net behind it.
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from twisted.internet.protocol import Factory
@@ -85,7 +86,7 @@ class LineTests(SocketCase):
     """Which machine gets what."""
 
     async def test_tcp(self) -> None:
-        """A TCP port is a line, too."""
+        """A TCP port is a line, too; that its other end is gone is noticed in silence."""
         factory = Factory.forProtocol(lambda: far._build())
         far = Far("")
         port = reactor.listenTCP(0, factory, interface="127.0.0.1")
@@ -94,6 +95,10 @@ class LineTests(SocketCase):
         run, line = await self.line(self.driver(m={"endpoint": endpoint}), "m")
         line.transport.write(b"hello")
         await line.until(b"hello")
+        assert run._link is not None
+        handle = run._link.transport.getHandle()
+        self.assertTrue(handle.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        self.assertEqual(handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 30)
         await run.stop()
 
     async def test_wrong_name(self) -> None:

@@ -16,12 +16,14 @@ Power on is opening the line; see :mod:`.held` for what happens when it is lost.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.wire.com_port import LineSettings
@@ -33,7 +35,16 @@ from .processes import ProcessTable
 from .reader import Reader
 from .telnet import TelnetEndpoint
 
-_KINDS = ("tcp:", "unix:", "tls:")
+_KINDS = ("tcp:", "unix:")
+
+# A console may be silent for weeks, and so may be a console server without power: after a minute
+# without any answer of its kernel it is gone (tcp(7)).
+_ALIVE = (
+    (socket.TCP_KEEPIDLE, 30),
+    (socket.TCP_KEEPINTVL, 10),
+    (socket.TCP_KEEPCNT, 3),
+    (socket.TCP_USER_TIMEOUT, 60_000),
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,29 @@ def _line(reader: Reader) -> SocketLine:
     return SocketLine(endpoint, protocol, settings)
 
 
+@implementer(IStreamClientEndpoint)
+class _Watched:
+    """Connections that notice when the other end is no more, and send each key at once."""
+
+    def __init__(self, endpoint: IStreamClientEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
+        return connecting.addCallback(_watch)
+
+
+def _watch(protocol: Any) -> Any:
+    transport = protocol.transport
+    handle = transport.getHandle()
+    if handle.family != socket.AF_UNIX:
+        transport.setTcpNoDelay(True)
+        transport.setTcpKeepAlive(True)
+        for option, value in _ALIVE:
+            handle.setsockopt(socket.IPPROTO_TCP, option, value)
+    return protocol
+
+
 @implementer(IMachineDriver)
 class SocketDriver:
     """Runs a class of machines whose consoles are streams."""
@@ -110,7 +144,7 @@ class SocketDriver:
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        endpoint = clientFromString(self.reactor, line.endpoint)
+        endpoint = _Watched(clientFromString(self.reactor, line.endpoint))
         if line.protocol == "raw":
             return name, endpoint
         return name, TelnetEndpoint(endpoint, self.reactor, facts.event, line.settings)
