@@ -109,11 +109,11 @@ class DiskTests(SynchronousTestCase):
         self.assertIsNone(inner["backing"])
 
     def test_order(self) -> None:
-        """Firmware tries the disks in their order."""
+        """Firmware tries the disks in their order, after a kernel, which has the first place."""
         words = arguments("q", Board(), SOCKETS, Parts(disks=[Disk("b", "/b,c"), Disk("a", "/a")]))
         cards = [json.loads(word) for word in words if '"bootindex"' in word]
         self.assertEqual([card["serial"] for card in cards], ["b", "a"])
-        self.assertEqual([card["bootindex"] for card in cards], [0, 1])
+        self.assertEqual([card["bootindex"] for card in cards], [1, 2])
         self.assertEqual(cards[0]["drive"], node_name("b"))
 
     def test_long_name(self) -> None:

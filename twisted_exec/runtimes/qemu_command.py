@@ -169,9 +169,9 @@ def _line(name: str, path: str) -> list[str]:
 
 
 def _disks(disks: Sequence[Disk]) -> list[str]:
-    """In the order in which firmware tries them."""
+    """In the order in which firmware tries them; it is 0 for a kernel."""
     words = []
-    for at, disk in enumerate(disks):
+    for at, disk in enumerate(disks, 1):
         words += ["-blockdev", json.dumps(disk.blockdev())]
         words += ["-device", json.dumps({**disk.device(), "bootindex": at})]
     return words

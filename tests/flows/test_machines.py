@@ -1,0 +1,189 @@
+"""
+Real virtual machines under a real runtime program: what reaches the guest, and what outlives what.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.contracts.machine_runtime import machine
+from tests.runtimes.qemus import tiny_rom
+from tests.runtimes.support import User, open_console, pause
+from twisted_exec.iri.client import IRIClient
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.processes import Family, ProcessTable
+from twisted_exec.runtimes.service import MARK
+
+from .programs import Program, twistd
+
+reactor: Any = _reactor
+
+CLASSES = """
+classes:
+- name: boot
+  driver: qemu
+  capabilities: {{cpu: "1", memory: 128Mi}}
+- name: tiny
+  driver: qemu
+  firmware: {rom}
+  images: {images}
+  accelerator: icount
+  shutdown_seconds: 0
+  capabilities: {{cpu: "1", memory: 16Mi}}
+"""
+
+
+class MachinesCase(TestCase):
+    """A runtime as a program, and a client of it."""
+
+    skip = needs.qemu()
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
+        self.addCleanup(shutil.rmtree, self.directory, True)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.end_all()))
+        self.images = os.path.join(self.directory, "images")
+        os.mkdir(self.images)
+        rom = os.path.join(self.directory, "tiny.rom")
+        with open(rom, "wb") as file:
+            file.write(tiny_rom())
+        with open(os.path.join(self.directory, "runtime.yaml"), "w") as file:
+            file.write(CLASSES.format(rom=rom, images=self.images))
+        self.target = f"unix://{self.directory}/iri/sock"
+        self.table = ProcessTable(reactor, MARK)
+
+    def mark(self) -> str:
+        with open(os.path.join(self.directory, "state", "runtime-id")) as file:
+            return file.read().strip() + "/"
+
+    async def end_all(self) -> None:
+        mark = self.mark()
+        await Family(self.table, lambda found: found.startswith(mark)).end()
+
+    def pids(self) -> list[int]:
+        mark = self.mark()
+        return [pid for pid, (_, found) in self.table.look_now().items() if found.startswith(mark)]
+
+    async def start(self, *options: str) -> tuple[Program, IRIClient]:
+        program = twistd(
+            "exec-runtime",
+            f"--config={self.directory}/runtime.yaml",
+            f"--iri-listen={self.target}",
+            f"--state-dir={self.directory}/state",
+            f"--audit-log={self.directory}/audit.jsonl",
+            *options,
+        )
+        self.addCleanup(program.stop)
+        await program.until(rb"machine runtime at unix:///")
+        client = IRIClient(self.target, reactor)
+        client.startService()
+        self.addCleanup(client.stopService)
+        return program, client
+
+    async def create(self, client: IRIClient, class_name: str, **spec: Any) -> str:
+        wanted = machine("vm-1", class_name)
+        wanted.spec.MergeFrom(pb.MachineSpec(**spec))
+        answer = await client.create_machine(pb.CreateMachineRequest(machine=wanted))
+        return str(answer.machine.metadata.id)
+
+    async def until_running(self, client: IRIClient) -> pb.Machine:
+        while True:
+            (found,) = (await client.list_machines(pb.ListMachinesRequest())).machines
+            if found.status.state == pb.MACHINE_RUNNING:
+                return found
+            await pause()
+
+    async def console(self, client: IRIClient, id: str) -> User:
+        told = await client.exec(pb.ExecRequest(machine_id=id))
+        return await open_console(told.url)
+
+
+class GuestTests(MachinesCase):
+    """What the guest finds."""
+
+    async def test_u_boot(self) -> None:
+        """U-Boot sees the disk, the card, and that there is an ignition and a host name."""
+        _, client = await self.start()
+        id = await self.create(
+            client,
+            "boot",
+            ignition_data=b'{"ignition": {"version": "3.4.0"}}',
+            guest_config=pb.GuestConfig(hostname="vm-1"),
+            volumes=[pb.Volume(name="data", local_disk=pb.LocalDisk(size_bytes=1 << 20))],
+            network_interfaces=[pb.NetworkInterface(name="nic")],
+        )
+        await self.until_running(client)
+        user = await self.console(client, id)
+        await self.until_printed(user, b"=> ")
+        user.stream.write(b"pci\r")
+        await self.until_printed(user, b"0x1af4")  # virtio's vendor
+        user.stream.write(b"qfw list\r")
+        await self.until_printed(user, b"opt/com.coreos/config")
+        await self.until_printed(user, b"opt/dev.twisted-exec/hostname")
+
+    async def until_printed(self, user: User, wanted: bytes) -> None:
+        while wanted not in user.got:
+            self.assertIsNone(user.ending)
+            await pause()
+
+
+class KeptTests(MachinesCase):
+    """``--keep-machines``, and a runtime that is killed."""
+
+    async def test_killed(self) -> None:
+        """QEMU and what was said of the machine outlive a runtime that was killed; so does the console."""
+        first, client = await self.start("--keep-machines")
+        id = await self.create(client, "tiny")
+        await self.until_running(client)
+        before = self.pids()
+        self.assertEqual(len(before), 1)
+        await first.stop(signal.SIGKILL)
+        self.assertEqual(self.pids(), before)
+
+        second, client = await self.start("--keep-machines")
+        found = await self.until_running(client)
+        self.assertEqual((found.metadata.id, self.pids()), (id, before))
+        user = await self.console(client, id)
+        user.stream.write(b"a")
+        while b"a." not in user.got:
+            await pause()
+        self.assertIn(b"the machine runtime was restarted", user.got)
+        await client.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        self.assertEqual(self.pids(), [])
+        await second.stop()
+        self.assertNotIn(b"Traceback", second.output)
+
+    async def test_not_asked_for(self) -> None:
+        """Without it none outlives a runtime that was killed longer than until the next starts."""
+        first, client = await self.start()
+        await self.create(client, "tiny")
+        await self.until_running(client)
+        await first.stop(signal.SIGKILL)
+        await self.start()
+        self.assertEqual(self.pids(), [])
+
+    async def test_forgotten(self) -> None:
+        """A start without it where machines are kept is one line that says what to do."""
+        first, client = await self.start("--keep-machines")
+        await self.create(client, "tiny", power=pb.POWER_OFF)
+        await first.stop()
+        program = twistd(
+            "exec-runtime",
+            f"--config={self.directory}/runtime.yaml",
+            f"--iri-listen={self.target}",
+            f"--state-dir={self.directory}/state",
+        )
+        self.addCleanup(program.stop)
+        self.assertEqual(await program.ended, 1)
+        self.assertIn(b"1 machines that are kept, with their disks: start with", program.output)
+        self.assertNotIn(b"Traceback", program.output)
