@@ -85,3 +85,29 @@ class LimitTests(RPCCase):
         for each in waiting:
             each.callback(pb.VersionResponse(runtime_name="x"))
         self.assertEqual([each.runtime_name for each in await gatherResults(calls)], ["x", "x"])
+
+    async def test_changes(self) -> None:
+        """Changes that take long keep nobody from asking how things are; one too many is told so."""
+        self.patch(server_module, "_CHANGES", 2)
+        waiting: list[Deferred[pb.DeleteMachineResponse]] = []
+        both: Deferred[None] = Deferred()
+
+        def delete(_: pb.DeleteMachineRequest) -> Deferred[pb.DeleteMachineResponse]:
+            waiting.append(Deferred())
+            if len(waiting) == 2:
+                both.callback(None)
+            return waiting[-1]
+
+        self.runtime.answers["delete_machine"] = delete
+        self.serve()
+        client = self.connect()
+        calls = [client.delete_machine(pb.DeleteMachineRequest()) for _ in range(2)]
+        await both
+        found = await self.refusal(client.delete_machine(pb.DeleteMachineRequest()))
+        self.assertEqual((found.code, found.retry_after_seconds), (429, 1))
+        await client.status(pb.StatusRequest())
+        for each in waiting:
+            each.callback(pb.DeleteMachineResponse())
+        await gatherResults(calls)
+        del self.runtime.answers["delete_machine"]
+        await client.delete_machine(pb.DeleteMachineRequest())

@@ -17,7 +17,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import grpc
@@ -28,19 +28,28 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.status import APIError, BadRequest, Forbidden, InternalError
+from twisted_exec.api.status import (
+    APIError,
+    BadRequest,
+    Forbidden,
+    InternalError,
+    TooManyRequests,
+)
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.server import ServerTLS
 
 from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 from .interfaces import IMachineLogs, IMachineRuntime
-from .methods import TOKENS, exec_facts, to_grpc
+from .methods import DEADLINE_SECONDS, TOKENS, exec_facts, to_grpc
 from .revision import Call, Revision
 from .revisions import CONSOLE, IRONCORE, SPHERIC
 from .revisions import revision as revision_named
 from .target import MutualTLS, Target, TargetError, parse_target
 
-_THREADS = 32
+_THREADS = 64
+# Of those, for methods that change something and may take long: questions, such as the one by
+# which a poollet tells that the runtime is alive, are never behind them.
+_CHANGES = 48
 _CONCURRENT_CALLS = 512
 _LONGEST_CALL_SECONDS = 60.0
 _MAX_MESSAGE_BYTES = 4 << 20
@@ -89,6 +98,7 @@ class IRIServer(Service):
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         self._gate: tuple[IListeningPort, Gate] | None = None
         self._inner_directory = ""
+        self._changes = threading.Semaphore(_CHANGES)
 
     def startService(self) -> None:
         """
@@ -244,14 +254,10 @@ class IRIServer(Service):
 
     def _answer(self, call: Call, raw: bytes, context: Any) -> bytes:
         """One call, in one of grpcio's threads."""
-        outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
         try:
             self._check_client(context)
-            request, facts = self._read(call, raw, context)
-            context.add_callback(outcome.cancel)  # the client has gone
-            self._reactor.callFromThread(self._perform, call, request, facts, outcome)
-            remaining = context.time_remaining() or _LONGEST_CALL_SECONDS
-            return call.encode_response(outcome.result(min(remaining, _LONGEST_CALL_SECONDS)))
+            with self._room(call):
+                return call.encode_response(self._outcome(call, raw, context))
         except APIError as error:
             code, message, trailing = to_grpc(error)
             context.set_trailing_metadata(trailing)
@@ -259,6 +265,31 @@ class IRIServer(Service):
         except (concurrent.futures.CancelledError, TimeoutError):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call was given up")
         raise AssertionError("abort always raises")
+
+    @contextlib.contextmanager
+    def _room(self, call: Call) -> Iterator[None]:
+        """:raises TooManyRequests: too many changes are under way."""
+        if call.attribute in DEADLINE_SECONDS:
+            yield
+            return
+        if not self._changes.acquire(blocking=False):
+            raise TooManyRequests(f"{_CHANGES} changes are under way on this runtime, its limit", 1)
+        try:
+            yield
+        finally:
+            self._changes.release()
+
+    def _outcome(self, call: Call, raw: bytes, context: Any) -> Message:
+        """
+        :raises APIError: the runtime's refusal, or that of the request.
+        :raises TimeoutError: nobody waits for it any longer; or CancelledError.
+        """
+        outcome: concurrent.futures.Future[Message] = concurrent.futures.Future()
+        request, facts = self._read(call, raw, context)
+        context.add_callback(outcome.cancel)  # the client has gone
+        self._reactor.callFromThread(self._perform, call, request, facts, outcome)
+        remaining = context.time_remaining() or _LONGEST_CALL_SECONDS
+        return outcome.result(min(remaining, _LONGEST_CALL_SECONDS))
 
     def _check_client(self, context: Any) -> None:
         """:raises Forbidden: the client's certificate has a name that may not call."""
