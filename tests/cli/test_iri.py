@@ -16,6 +16,8 @@ from twisted.internet.defer import Deferred
 
 from tests.flows.programs import Program
 from tests.iri.test_rpc import RPCCase
+from tests.iri.test_tcp import TCPCase
+from tests.tls.support import client_identity
 from twisted_exec.api.status import NotFound, TooManyRequests
 from twisted_exec.cli import iri
 from twisted_exec.cli.iri_options import place
@@ -207,6 +209,23 @@ class CommandTests(RPCCase):
         self.target = "dns:///localhost:1"
         code, _, err = await self.run_command("version")
         self.assertIn("TCP needs mutual TLS", err)
+
+
+class MutualTests(TCPCase):
+    """A runtime on another host, which takes certificates only."""
+
+    async def test_version(self) -> None:
+        """With a certificate of the right authority it is asked as any other."""
+        self.runtime.answers["version"] = lambda _: pb.VersionResponse(runtime_name="r")
+        target = str(self.serve().target)
+        files = self.files("client", client_identity("ann"), "serving")
+        given = ["--ca-file", files.ca, "--cert-file", files.certificate, "--key-file", files.key]
+        arguments = ["iri", "version", "--address", target, *given]
+        options = make_parser().parse_args(arguments)
+        stdout = io.StringIO()
+        with redirect_stdout(stdout):
+            code = await iri.answer(iri._version, options, place(options), reactor)
+        self.assertEqual((code, stdout.getvalue()), (0, "NAME   VERSION\nr      <none>\n"))
 
 
 class ProcessTests(RPCCase):

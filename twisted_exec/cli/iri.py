@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from twisted_exec.cli import iri_exec
+from twisted_exec.cli import iri_exec, iri_log
 from twisted_exec.cli.console import one_line
 from twisted_exec.cli.iri_options import NowhereError, Place, add_runtime_options, place
 from twisted_exec.cli.iri_shown import FORMATS
@@ -60,6 +60,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     happened.add_argument("id", metavar="ID", nargs="?", default="", help="only to this machine")
 
     iri_exec.register(commands)
+    logged = _command(commands, "log", "what the console of a machine printed", iri_log.log)
+    iri_log.add_log_options(logged)
+    iri_exec.add_user_option(logged)
 
     made = _output(_command(commands, "create", "make a machine", _create))
     made.add_argument(

@@ -46,16 +46,21 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser("exec", help=told, description=f"{told[0].upper()}{told[1:]}.")
     parser.add_argument("name", metavar="ID", help="the runtime's id of the machine")
     add_session_options(parser)
-    parser.add_argument(
-        "--as-user",
-        metavar="NAME",
-        help="for whom, as the runtime is told and records it; else who is logged in",
-    )
+    add_user_option(parser)
     parser.add_argument(
         "--machine-uid", metavar="UID", default="", help="of the API object that must be meant"
     )
     add_runtime_options(parser)
     parser.set_defaults(run=_run)
+
+
+def add_user_option(parser: argparse.ArgumentParser) -> None:
+    """For whom a token is asked."""
+    parser.add_argument(
+        "--as-user",
+        metavar="NAME",
+        help="for whom, as the runtime is told and records it; else who is logged in",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -103,7 +108,7 @@ class _Program(Program):
             user,
             reactor,
             asked=asked,
-            login=options.as_user or _login(),
+            login=options.as_user or login(),
             machine_uid=options.machine_uid,
         )
 
@@ -118,11 +123,20 @@ class _Program(Program):
         return str(error) if isinstance(error, TargetError) else explain(error)
 
 
-def _login() -> str:
+def login() -> str:
+    """Who is logged in."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a user that has no name on this host
         return f"uid-{os.getuid()}"
+
+
+def headers_for(login: str, machine_uid: str = "") -> list[tuple[bytes, bytes]]:
+    """What a request for a token says of whom it is for."""
+    headers = [(_USER_HEADER, quote(login, safe="").encode("ascii"))]
+    if machine_uid:
+        headers.append((_UID_HEADER, quote(machine_uid, safe="").encode("ascii")))
+    return headers
 
 
 async def open_console(
@@ -151,9 +165,7 @@ async def open_console(
     from twisted_exec.streaming.remotecommand_client import ATTEMPTS, connect
     from twisted_exec.streaming.upgrade_client import UpgradeRequest
 
-    headers = [(_USER_HEADER, quote(login, safe="").encode("ascii"))]
-    if machine_uid:
-        headers.append((_UID_HEADER, quote(machine_uid, safe="").encode("ascii")))
+    headers = headers_for(login, machine_uid)
     refused: APIError = BadGateway("no protocol to try")
     for protocol in protocols or ATTEMPTS:
         answer = await client.exec(
