@@ -50,6 +50,26 @@ def machine_class(name: str = CLASS) -> Object:
     }
 
 
+def connected(name: str = "data", **more: Any) -> pb.Volume:
+    """A volume that is connected to."""
+    access = pb.VolumeConnection(
+        driver="ceph",
+        handle=f"handle-{name}",
+        attributes={"monitors": "m1"},
+        effective_storage_bytes=1 << 30,
+        **more,
+    )
+    return pb.Volume(name=name, device="odb", connection=access)
+
+
+def interface(name: str = "net") -> pb.NetworkInterface:
+    """A network interface."""
+    attributes = {"rawNICLabels": "{}"}
+    return pb.NetworkInterface(
+        name=name, network_id="provider://n1", ips=["10.0.0.1", "fd00::1"], attributes=attributes
+    )
+
+
 class Target:
     """The target: objects in memory, and a poollet that does at once what they say."""
 

@@ -12,6 +12,7 @@ import tempfile
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import globalLogPublisher
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, reactor
 from tests.apiserver.support import AuditList
@@ -26,6 +27,7 @@ from twisted_exec.iri.protos import console_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
+from twisted_exec.runtimes.machinebroker import routes
 from twisted_exec.runtimes.machinebroker.host import BrokerHost, Settings
 from twisted_exec.runtimes.machinebroker.identity import Identity
 from twisted_exec.runtimes.machinebroker.leases import LEASES
@@ -349,6 +351,71 @@ class ReplicaTests(HostCase):
         found = dict(await poor.streams.health.check())
         self.assertEqual([name for name, problem in found.items() if problem], ["tokens"])
         await self.use(one, token)
+
+
+class FaultTests(HostCase):
+    """Known faults of ironcore's broker and poollet, which this one has not."""
+
+    async def test_token_burnt_by_a_probe(self) -> None:
+        """Any GET, HEAD or POST burns theirs: a probe or a link preview kills the session."""
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        for method in (b"GET", b"HEAD", b"POST"):
+            headers = [(b"Content-Length", b"0")] if method == b"POST" else []
+            with self.assertRaises(UpgradeRefused):
+                await self.use(host, token, method, headers)
+        await self.use(host, token)
+
+    async def test_token_in_the_log(self) -> None:
+        """Theirs stands in the log of requests."""
+        told: list[str] = []
+
+        def keep(event: Any) -> None:
+            told.append(json.dumps({key: str(value) for key, value in event.items()}))
+
+        globalLogPublisher.addObserver(keep)
+        self.addCleanup(globalLogPublisher.removeObserver, keep)
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        self.pool.answer = 404, {"kind": "Status", "message": "gone", "code": 404}
+        await self.answer(host, token)
+        self.pool.answer = None
+        await self.use(host, token)
+        self.assertTrue(told)
+        self.assertNotIn(token, "".join(told))
+
+    async def test_tokens_lost_by_a_restart(self) -> None:
+        """Theirs are in the memory of one process."""
+        one, two = await self.replicas()
+        token = await self.token(one, await self.machine(one))
+        await self.until(lambda: list(two.broker.copy))
+        await one.stopService()
+        await self.use(two, token)
+
+    async def test_url_of_a_machine_that_is_not_there(self) -> None:
+        """Theirs gives one, and tells of it after the upgrade as an internal error."""
+        host = await self.ready()
+        with self.assertRaises(APIError) as caught:
+            await self.token(host, "f" * 63)
+        self.assertEqual(caught.exception.code, 404)
+
+    async def test_no_deadline(self) -> None:
+        """A target that does not answer is not waited for for ever; the token is good again."""
+        self.patch(routes, "ANSWER_SECONDS", 0.2)
+        host = await self.ready()
+        token = await self.token(host, await self.machine(host))
+        self.pool.silent = True
+        self.assertEqual((await self.answer(host, token))[0], 504)
+        self.pool.silent = False
+        await self.use(host, token)
+
+    async def test_read_only(self) -> None:
+        """Theirs knows no looking on; here the wish reaches the machine's end, and taking over too."""
+        host = await self.ready()
+        id = await self.machine(host)
+        for query in ("readOnly=true", "force=true"):
+            await self.use(host, await self.token(host, id), query=f"?{query}")
+            self.assertTrue(self.pool.requests[-1][1].endswith(f"/exec?{query}"))
 
 
 class StartTests(HostCase):

@@ -206,14 +206,14 @@ class NestedTests(TestCase):
     async def open(self) -> Screen:
         """A console that answers."""
         screen = await watch(self.jane, "sh")
-        await screen.ask(b"echo $((6*7))\n", rb"\n42\r\n")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         return screen
 
     async def test_console(self) -> None:
         """Answers, the window's size and the exit code pass through twelve hops, under one id."""
         screen = await self.open()
         screen.transport.window_changed(TerminalSize(101, 42))
-        await screen.ask(b"stty size\n", rb"\n42 101\r\n")
+        await screen.ask(b"stty size\n", rb"42 101\r\n")
         screen.type(b"exit 7\n")
         lost = await screen.ended
         self.assertEqual(lost.ending.exit_code, 7)

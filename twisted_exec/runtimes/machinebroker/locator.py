@@ -178,5 +178,6 @@ def subject_of(subject: Subject, grant: Grant, held: Held) -> Subject:
         user=grant.user or subject.user,
         namespace=owner.namespace,
         machine=owner.name or held.id,
+        resource=owner.resource,
         uid=owner.uid,
     )

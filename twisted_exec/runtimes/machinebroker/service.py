@@ -39,7 +39,8 @@ from .identity import Identity
 from .locator import find
 from .objects import IGNITION_KEY, Held, as_text, new_id, owner_of_held, power_of, to_object
 from .offer import Offer
-from .parts import INTERFACES, Part, Parts, changed, disk_of, interface_of, told_again
+from .part_objects import Parts
+from .parts import INTERFACES, Part, changed, disk_of, interface_of, told_again
 from .place import Place
 from .tokens import Tokens
 
