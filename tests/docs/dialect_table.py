@@ -35,7 +35,8 @@ def _spec(dialect: Dialect) -> str:
 def _groups(dialect: Dialect) -> str:
     if not dialect.domain:
         return "none"
-    return ", ".join(f"``{room}.{dialect.domain}``" for room in ("storage", "networking", "ipam"))
+    groups = [f"``{room}.{dialect.domain}``" for room in ("storage", "networking", "ipam")]
+    return ", ".join(groups) + (" (with routings)" if dialect.routings else "")
 
 
 def _literal(read: Callable[[Dialect], str]) -> Callable[[Dialect], str]:

@@ -92,6 +92,8 @@ class Dialect:
     """The key in a workload's ``spec`` that holds the image it boots; empty: its disks say."""
     local_disks: bool = False
     """Disks may be ``localDisk``, which can begin as an image."""
+    routings: bool = False
+    """What is routed to network interfaces is kept in objects of its own."""
     subnets: bool = False
     """Network interfaces name a subnet; otherwise they are objects of their own."""
     guest_config: bool = False
@@ -263,6 +265,7 @@ ONMETAL = _of_machines(
     domain="api.onmetal.de",
     image_field="image",
     phases=True,
+    routings=True,
 )
 
 SPHERIC = Dialect(

@@ -118,14 +118,19 @@ _BESIDE = {
     "ipam": "prefixes",
 }
 """What a dialect has besides machines, by the beginning of the group's name."""
+_ROUTINGS = "aliasprefixroutings loadbalancerroutings natgatewayroutings"
 
 
 def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
     if not dialect.domain:
         return ()
-    return tuple(
-        _on(resources, verbs, (f"{group}.{dialect.domain}",))
-        for group, resources in _BESIDE.items()
+    routings = [_on(_ROUTINGS, verbs, (f"networking.{dialect.domain}",))]
+    return (
+        *(
+            _on(resources, verbs, (f"{group}.{dialect.domain}",))
+            for group, resources in _BESIDE.items()
+        ),
+        *(routings if dialect.routings else ()),
     )
 
 
@@ -165,6 +170,7 @@ def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
         _on("networkinterfaces/status", ("get", "update", "patch"), (networking,)),
         _on("networks", _READ, (networking,)),
         _on("prefixes", _READ, (f"ipam.{dialect.domain}",)),
+        *([_on(_ROUTINGS, _READ, (networking,))] if dialect.routings else []),
     )
 
 

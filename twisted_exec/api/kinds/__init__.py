@@ -5,7 +5,7 @@ The kinds that the API server serves: one definition each.
 from collections.abc import Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.kinds import ipam, networking, storage
+from twisted_exec.api.kinds import ipam, networking, routings, storage
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
@@ -72,6 +72,7 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
         for room in (storage, networking, ipam)
         for kind in room.kinds(domain)
     ]
+    beside += [kind for each in dialects if each.routings for kind in routings.kinds(each.domain)]
     return (*_CORE, *own, *_OTHERS, *beside)
 
 
