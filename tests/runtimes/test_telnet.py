@@ -183,6 +183,19 @@ class SerialTests(TelnetCase):
         self.telnet.send_break(100)
         self.assertEqual(self.sent(), bytes((IAC, BREAK)))
 
+    def test_flood(self) -> None:
+        """A server that agrees, refuses, and sets something else without end is told of once each."""
+        self.agree()
+        self.sent()
+        for _ in range(100):
+            self.hear(com_port(101, 0, 0, 0x25, 0x80), com_port(102, 7))
+            self.hear(bytes((IAC, DONT, 44, IAC, DO, 44)))
+        self.assertEqual(
+            [reason for _, reason, _ in self.notes],
+            ["OtherSettings", "OtherSettings", "NoSerialSettings"],
+        )
+        self.assertLess(len(self.sent()), 200)
+
     def test_break(self) -> None:
         """It lasts as long as asked, and one at a time."""
         self.agree()

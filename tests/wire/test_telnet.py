@@ -146,6 +146,13 @@ class OptionTests(SynchronousTestCase):
         read(client, said(IAC, DO, 25))
         self.assertEqual(client.to_send(), said(IAC, WONT, 25))
 
+    def test_flood_of_sizes(self) -> None:
+        """Who wants to know the size again and again is not told for ever."""
+        client = quiet()
+        client.resize(80, 24)
+        read(client, said(IAC, DO, 31, IAC, DONT, 31) * 1000)
+        self.assertLess(len(client.to_send()), 300)
+
     def test_window(self) -> None:
         """A size is told where it is wanted, the newest when it becomes wanted; 255 is doubled."""
         client = quiet()

@@ -129,6 +129,7 @@ class TelnetLine(Protocol):
         self._paused = False
         self._break: IDelayedCall | None = None
         self._fault: RemoteProtocolError | None = None
+        self._noted: set[object] = set()
         self._carrier_told_at = -_SECONDS_BETWEEN_CARRIERS
 
     # Below: a socket.
@@ -178,22 +179,28 @@ class TelnetLine(Protocol):
             self._heard(self._port.receive(event.data))
 
     def _agreed(self, on: bool) -> None:
-        if on and self._port is not None:
-            for parameters in self._port.begin():
-                self._say(parameters)
-        else:
+        if not on:
             self._input.suspend(False)
-            self._note(
-                "Warning",
+            self._note_once(
                 "NoSerialSettings",
                 "the console server does not do RFC 2217: its line stays as it is set there",
             )
+        elif self._port is not None and "settings" not in self._noted:
+            self._noted.add("settings")
+            for parameters in self._port.begin():
+                self._say(parameters)
+
+    def _note_once(self, reason: str, message: str, key: object = None) -> None:
+        """A server that repeats itself is an event once in a connection, for each key."""
+        if (reason, key) not in self._noted:
+            self._noted.add((reason, key))
+            self._note("Warning", reason, message)
 
     def _heard(self, event: com_port.Event | None) -> None:
         if isinstance(event, com_port.Suspended):
             self._input.suspend(event.on)
         elif isinstance(event, com_port.Applied) and event.told:
-            self._note("Warning", "OtherSettings", event.told)
+            self._note_once("OtherSettings", event.told, event.ask)
         elif isinstance(event, com_port.Carrier):
             now = self._clock.seconds()
             if now - self._carrier_told_at >= _SECONDS_BETWEEN_CARRIERS:

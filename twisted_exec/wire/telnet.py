@@ -266,7 +266,7 @@ class TelnetClient:
         side.asked.discard(option)
         side.on.add(option)
         yield OptionChanged(option, side.ours, True)
-        if side.ours and option == Option.NAWS:
+        if side.ours and option == Option.NAWS and side.answers.get(option, 0) <= _MOST_ANSWERS:
             self._tell_window()
 
     def _refused(self, side: _Side, option: int) -> Iterator[Event]:
