@@ -396,6 +396,16 @@ class HangsUp(Protocol):
         self.transport.loseConnection()
 
 
+BROKER_KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: b
+clusters: [{name: b, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: broker, user: {token: secret}}]
+contexts: [{name: b, context: {cluster: b, user: broker}}]
+"""
+
+
 class RuntimeTests(CommonRows, ProgramCase):
     """``exec-runtime``."""
 
@@ -514,6 +524,51 @@ class RuntimeTests(CommonRows, ProgramCase):
             ),
         )
         self.assertIsNone(first.exit_code)
+
+
+class BrokerTests(CommonRows, ProgramCase):
+    """``exec-broker``."""
+
+    plugin = "exec-broker"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sockets = tempfile.mkdtemp(prefix="exec-")
+        self.addCleanup(shutil.rmtree, self.sockets)
+        self.runs = 0
+
+    def good(self) -> dict[str, str]:
+        self.runs += 1  # two that run at once have nothing in common
+        return {
+            "kubeconfig": self.write("broker.kubeconfig", BROKER_KUBECONFIG),
+            "namespace": "site-a",
+            "source-cluster-name": "site-a",
+            "iri-listen": f"unix://{self.sockets}/{self.runs}/iri.sock",
+            "state-dir": self.path(f"state-{self.runs}"),
+            "audit-log": self.path("audit"),
+        }
+
+    async def test_target(self) -> None:
+        """A kubeconfig that is missing or none, and names that nobody can have."""
+        await self.rows(
+            ({"kubeconfig": NOWHERE}, f"{NOWHERE}: No such file or directory"),
+            ({"kubeconfig": self.path("garbage")}, self.path("garbage")),
+            ({"namespace": "Site A"}, "--namespace 'Site A': "),
+            ({"source-cluster-name": None}, "--source-cluster-name is missing: it precedes"),
+            ({"source-cluster-name": "system"}, "'system' is no name of a cluster"),
+            ({"dialect": "klingon"}, "--dialect: there is no dialect 'klingon': choose one of"),
+        )
+
+    async def test_tokens(self) -> None:
+        """A key that is missing or no secret, and consoles that others could read along."""
+        short = self.write("short.key", "secret")
+        told = f"cannot read {NOWHERE!r}: No such file or directory"
+        await self.rows(
+            ({"token-key-file": NOWHERE}, told),
+            ({"token-key-file": short}, "the token key has fewer than 32 bytes: make it with"),
+            ({"base-url": "http://192.0.2.1:1"}, "in the clear consoles are offered on loopback"),
+            ({"streaming-listen": "tcp:0"}, "without a certificate consoles are served on"),
+        )
 
 
 class StandaloneTests(StartCase):
