@@ -27,7 +27,7 @@ from twisted_exec.streaming.interfaces import (
     Location,
 )
 from twisted_exec.streaming.proxy import Proxy
-from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.sessions import Session, Sessions, Visit
 from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.testing.http import MemoryClient, MemoryServer
 
@@ -167,6 +167,33 @@ class PassTests(ProxyTestCase):
             b"Keep-Alive",
         ):
             self.assertNotIn(word, sent)
+
+    def test_visit(self) -> None:
+        """Who watches sessions can see how the user comes; else nobody looks."""
+        self.switched()
+        (unseen,) = self.sessions._live
+        self.assertEqual(unseen.visit, Visit())
+        seen: list[Visit] = []
+
+        class Watching:
+            def began(self, session: Session) -> None:
+                seen.append(session.visit)
+
+            def ended(self, session: Session) -> None:
+                """Not looked at."""
+
+        self.sessions.watcher = Watching()
+        other = OneConnection()
+        self.locator.endpoints[0] = ("10.0.0.0:1", other)
+        agent = b"User-Agent: k\xff" + b"x" * 200
+        where = {"path": b"/machines/vm/exec", "query": b"?stdin=1&readOnly=1"}
+        self.ask(handshake(agent, **where))
+        other.protocol.dataReceived(SWITCHED + b"\r\n")
+        (visit,) = seen
+        self.assertEqual(visit.protocol, "websocket v5.channel.k8s.io")
+        self.assertEqual((visit.via, visit.asked.read_only), ("machines/exec", True))
+        self.assertEqual(visit.agent, "k\ufffd" + "x" * 126)
+        self.assertTrue(visit.address)
 
     def test_only_a_bearer(self) -> None:
         """A subprotocol line that held nothing but a token is dropped."""

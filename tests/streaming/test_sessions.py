@@ -70,6 +70,45 @@ class Carried:
         self.cuts += 1
 
 
+class Watching:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, tuple[int, int]]] = []
+
+    def began(self, session: Session) -> None:
+        self.told.append(("began", session.subject.session, session.counts()))
+
+    def ended(self, session: Session) -> None:
+        self.told.append(("ended", session.subject.session, session.counts()))
+
+
+class WatcherTests(SynchronousTestCase):
+    """Who is told of streams as they come and go."""
+
+    def setUp(self) -> None:
+        self.sessions = Sessions(Trail(Records(), "apiserver", Clock()))
+        self.watcher = self.sessions.watcher = Watching()
+
+    def test_told(self) -> None:
+        """Once when the stream is up, once when it is gone; what has passed can be asked for."""
+        session = self.sessions.open(Subject("s-1"))
+        self.assertEqual(self.watcher.told, [])
+        session.carry(lambda _: None, lambda: None, lambda: (3, 4))
+        session.over("client closed")
+        session.over("again")
+        self.assertEqual(self.watcher.told, [("began", "s-1", (3, 4)), ("ended", "s-1", (3, 4))])
+        self.assertEqual(session.counts(), (0, 0))
+
+    def test_no_stream(self) -> None:
+        """What never had one is none of its business."""
+        self.sessions.open(Subject("s-1")).over("refused", code=502)
+        late = self.sessions.open(Subject("s-2"))
+        late.over("client closed")
+        late.carry(lambda _: None, lambda: None)
+        self.assertEqual(self.watcher.told, [])
+
+
 class SessionsTests(SynchronousTestCase):
     """Tests for :class:`Sessions`."""
 
