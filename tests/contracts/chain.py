@@ -348,6 +348,7 @@ class ChainContract:
         event = (await self.until_async(told))[0]
         self.assertEqual(event["involvedObject"]["kind"], self.dialect.workload.kind)
         self.assertEqual(event["involvedObject"]["apiVersion"], self.dialect.workload.api_version)
+        self.assertEqual(event["source"]["component"], self.dialect.poollet)
 
     async def test_refusals(self: Any) -> None:
         """What cannot be opened is refused in the dialect's own words."""

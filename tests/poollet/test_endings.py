@@ -10,6 +10,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.streaming.test_sessions import Records
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, Unauthorized
 from twisted_exec.auth.delegated import MAX_CACHE_SECONDS
 from twisted_exec.observe.audit import Trail
@@ -119,7 +120,7 @@ class ReasonTests(SynchronousTestCase):
         return {"metadata": {"name": "vm", **metadata}, "spec": {"power": power}}
 
     def reason(self, before: Any, after: Any) -> str | None:
-        ending = machine_ending(before, after)
+        ending = machine_ending(before, after, IRONCORE)
         return ending.reason if ending is not None else None
 
     def test_machine(self) -> None:
@@ -137,8 +138,8 @@ class ReasonTests(SynchronousTestCase):
         pool: dict[str, Any] = {"metadata": {"name": "p"}}
         dying = {"metadata": {"name": "p", "deletionTimestamp": "now"}}
         for after in (None, dying):
-            ending = pool_ending(pool, after)
+            ending = pool_ending(pool, after, IRONCORE)
             assert ending is not None
             self.assertEqual(ending, Ending(POOL_DELETED, 'machine pool "p" was deleted'))
-        self.assertIsNone(pool_ending(None, pool))
-        self.assertIsNone(pool_ending(pool, pool))
+        self.assertIsNone(pool_ending(None, pool, IRONCORE))
+        self.assertIsNone(pool_ending(pool, pool, IRONCORE))

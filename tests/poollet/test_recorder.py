@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import MACHINES, machine
 from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.times import timestamp
 from twisted_exec.poollet import recorder
@@ -32,7 +33,7 @@ class RecorderTests(SynchronousTestCase):
 
     def make(self) -> Recorder:
         return Recorder(
-            self.client, self.clock, resource=MACHINES, host="pool-a", now=self.clock.seconds
+            self.client, self.clock, dialect=IRONCORE, host="pool-a", now=self.clock.seconds
         )
 
     def create(self, name: str) -> Any:

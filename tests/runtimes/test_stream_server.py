@@ -78,7 +78,9 @@ class StreamCase(RuntimeCase):
     def attach(self, grant: Grant) -> tuple[Subject, IAttachment]:
         if self.gone:
             raise NotFound("machines", grant.machine_id)
-        subject = Subject(session="", namespace="default", machine="x", uid="uid-x")
+        subject = Subject(
+            session="", namespace="default", machine="x", uid="uid-x", resource="machines.x"
+        )
         return subject, self.session.viewer()
 
     async def serve(self, listening: Listening | None = None, **options: Any) -> StreamServer:
@@ -326,6 +328,7 @@ class AuditTests(StreamCase):
                 ("namespace", "default"),
                 ("machine", "x"),
                 ("uid", "uid-x"),
+                ("resource", "machines.x"),
             ):
                 self.assertEqual(record[key], value)
         self.assertEqual((start["event"], end["event"]), ("start", "end"))

@@ -10,6 +10,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.exec_route import ExecLocator
@@ -28,7 +29,7 @@ REVIEW_SECONDS = 15.0
 """With answers cached for 10 s, what was withdrawn counts within 25 s."""
 
 
-def machine_ending(before: Object | None, after: Object | None) -> Ending | None:
+def machine_ending(before: Object | None, after: Object | None, dialect: Dialect) -> Ending | None:
     """
     Why the sessions of a Machine end with this change, or ``None``.
 
@@ -38,18 +39,19 @@ def machine_ending(before: Object | None, after: Object | None) -> Ending | None
         return None
     name = before["metadata"]["name"]
     if after is None or after["metadata"].get("deletionTimestamp"):
-        return Ending(MACHINE_DELETED, f'machine "{name}" was deleted')
+        return Ending(MACHINE_DELETED, f'{dialect.noun} "{name}" was deleted')
     if wants_power(before) and not wants_power(after):
-        return Ending(POWERED_OFF, f'machine "{name}" was powered off')
+        return Ending(POWERED_OFF, f'{dialect.noun} "{name}" was powered off')
     return None
 
 
-def pool_ending(before: Object | None, after: Object | None) -> Ending | None:
+def pool_ending(before: Object | None, after: Object | None, dialect: Dialect) -> Ending | None:
     """Why all sessions end with this change of the pool, or ``None``."""
     if before is None:
         return None
     if after is None or after["metadata"].get("deletionTimestamp"):
-        return Ending(POOL_DELETED, f'machine pool "{before["metadata"]["name"]}" was deleted')
+        told = f'{dialect.pool_noun} "{before["metadata"]["name"]}" was deleted'
+        return Ending(POOL_DELETED, told)
     return None
 
 

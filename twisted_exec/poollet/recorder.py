@@ -25,14 +25,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
-from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
 
-COMPONENT = "machinepoollet"
 """The ``source.component`` of our Events."""
 
 MAX_KEPT = 1024
@@ -84,7 +83,7 @@ class Recorder:
     """
     Writes Events about objects, some time soon.
 
-    :param resource: of the objects; in lists they may not tell themselves.
+    :param dialect: of the objects, which in lists may not tell what they are; says who tells.
     :param host: of ``source``: which of all poollets this is.
     :param now: seconds since the epoch.
     """
@@ -96,12 +95,12 @@ class Recorder:
         client: IKubeClient,
         clock: IReactorTime,
         *,
-        resource: Resource,
+        dialect: Dialect,
         host: str,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._clock, self._now = client, clock, now
-        self._resource, self._host = resource, host
+        self._dialect, self._host = dialect, host
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
@@ -180,8 +179,8 @@ class Recorder:
     def _body(self, about: Object, key: _Key, at: float) -> Object:
         metadata = about["metadata"]
         involved = {
-            "apiVersion": self._resource.api_version,
-            "kind": self._resource.kind,
+            "apiVersion": self._dialect.workload.api_version,
+            "kind": self._dialect.workload.kind,
             "namespace": metadata.get("namespace", ""),
             "name": metadata["name"],
             "uid": metadata["uid"],
@@ -199,8 +198,8 @@ class Recorder:
             "involvedObject": involved,
             "type": key[1],
             "reason": key[2],
-            "source": {"component": COMPONENT, "host": self._host},
-            "reportingComponent": COMPONENT,
+            "source": {"component": self._dialect.poollet, "host": self._host},
+            "reportingComponent": self._dialect.poollet,
             "reportingInstance": self._host,
             "firstTimestamp": timestamp(at),
         }

@@ -202,7 +202,7 @@ class Poollet(Service):
         self.recorder = Recorder(
             self._client,
             self._reactor,
-            resource=settings.dialect.workload,
+            dialect=settings.dialect,
             host=settings.pool,
             now=now,
         )
@@ -432,7 +432,7 @@ class Poollet(Service):
         self.runtime_events.start()
 
     def _machine_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = machine_ending(before, after)
+        ending = machine_ending(before, after, self.settings.dialect)
         if ending is not None and before is not None:
             self.sessions.end(concerned(before["metadata"]["uid"], ending), ending)
         self.loop.changed(before, after)
@@ -451,7 +451,7 @@ class Poollet(Service):
         self.loop.look_at_all()
 
     def _pool_changed(self, before: Object | None, after: Object | None) -> None:
-        ending = pool_ending(before, after)
+        ending = pool_ending(before, after, self.settings.dialect)
         if ending is not None:
             self.sessions.end(lambda subject: True, ending)
         if after is None:

@@ -254,6 +254,7 @@ def _subject(told: Subject, grant: Grant, machine: Subject) -> Subject:
         namespace=machine.namespace,
         machine=machine.machine,
         uid=machine.uid,
+        resource=machine.resource,
     )
 
 
