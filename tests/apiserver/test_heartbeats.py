@@ -10,9 +10,11 @@ from twisted.internet.defer import fail
 
 from tests.apiserver.support import MERGE, POOLS, APITestCase
 from twisted_exec.api import kinds
+from twisted_exec.api.dialects import IRONCORE, SPHERIC
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.heartbeats import LOOK_SECONDS, SILENCE_SECONDS, ready_condition
 
+FLEETS = SPHERIC.pool.path()
 READY = {"type": "Ready", "status": "True", "reason": "HeartbeatReceived", "message": ""}
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ironcore-machinepool-lease/leases"
 
@@ -106,3 +108,25 @@ class PoolHeartbeatsTests(APITestCase):
         patched.restore()
         self.pass_time(LOOK_SECONDS)
         self.assertEqual(self.ready()[0], "Unknown")
+
+
+class DialectsTests(APITestCase):
+    """Pools of several dialects."""
+
+    dialects = (IRONCORE, SPHERIC)
+
+    def test_each(self) -> None:
+        """A fleet's poollet is missed as a machine pool's is, and neither stands for the other."""
+        self.make_pool("p")
+        self.answer("POST", FLEETS, {"metadata": {"name": "p"}}, code=201)
+        ready = {"status": {"conditions": [READY]}}
+        for pools in (POOLS, FLEETS):
+            self.answer("PATCH", f"{pools}/p/status", ready, content_type=MERGE)
+        for turn in range(int(SILENCE_SECONDS / LOOK_SECONDS) + 1):
+            self.clock.advance(LOOK_SECONDS)
+            told = {**READY, "lastUpdateTime": f"2026-01-01T00:00:{turn:02}Z"}
+            heard = {"status": {"conditions": [told]}}
+            self.answer("PATCH", f"{POOLS}/p/status", heard, content_type=MERGE)
+        fleet = self.answer("GET", f"{FLEETS}/p")
+        self.assertEqual(ready_condition(fleet)["status"], "Unknown")
+        self.assertEqual(ready_condition(self.answer("GET", f"{POOLS}/p"))["status"], "True")

@@ -158,5 +158,6 @@ class ProgramsTests(TestCase):
                 "exec", "-i", pod, "--", "console", stdin=b"echo is-$mine; exit 0\n"
             )
             self.assertIn(f"is-{noun}\r\n", told)
+            self.assertIn(f"is-{noun}", await self.kubectl("logs", pod))
         await self.kubectl("delete", "instance", "sh")
         self.assertEqual(await self.kubectl("get", "pods", "-o", "name"), "pod/sh.ironcore\n")
