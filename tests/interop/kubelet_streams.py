@@ -11,13 +11,20 @@ from urllib.parse import urlencode
 import treq
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent
 
 from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.translated import ProxiedPods, Runtime, Served
+from twisted_exec.streaming.interfaces import Break, Role, TerminalSize
+from twisted_exec.streaming.negotiation import OVER_SPDY
+from twisted_exec.streaming.remotecommand_client import connect
 from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.testing.attachment import RecordingUser
 
 DATA = b"".join(b"%015d\n" % number for number in range(1 << 16))
 
@@ -111,3 +118,37 @@ class KubeletStreamsTests(TestCase):
             program.type(b"hello\n")
             await program.until(rb"hello")
             await program.stop(9)
+
+    async def test_wishes(self) -> None:
+        """
+        A BREAK or a role is to it a size that it has already: it says that size once more, and
+        goes on.
+        """
+        args = {b"command": [b"cat"], b"stdin": [b"true"], b"tty": [b"true"]}
+        for protocol in ("v4.channel.k8s.io", OVER_SPDY):
+            path, user = await self._ask_for_url(args), RecordingUser()
+            client = await connect(
+                TCP4ClientEndpoint(reactor, "127.0.0.1", self.port),
+                UpgradeRequest(b"GET", path, b"127.0.0.1", []),
+                user,
+                clock=reactor,  # type: ignore[arg-type]
+                timeout_seconds=20,
+                protocols=(protocol,),
+            )
+            client.resize(TerminalSize(80, 24))
+            await self.shows(user, b"[80x24]", 1)
+            client.wish(Break())
+            client.wish(Role.DRIVE)
+            await self.shows(user, b"[80x24]", 3)
+            client.resize(TerminalSize(100, 30))
+            await self.shows(user, b"[100x30]", 1)
+            client.write(b"hello\n")
+            await self.shows(user, b"hello", 1)
+            self.assertEqual(user.detached_with, [])
+            client.abort()
+
+    async def shows(self, user: RecordingUser, text: bytes, times: int) -> None:
+        """The test's time limit is the wait's."""
+        while user.received.count(text) < times:
+            self.assertEqual(user.detached_with, [])
+            await deferLater(reactor, 0.01)  # type: ignore[arg-type]
