@@ -11,7 +11,7 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
-from twisted_exec.runtimes import held
+from twisted_exec.runtimes import commands, held
 from twisted_exec.runtimes.command import CommandDriver
 from twisted_exec.runtimes.commands import last_line
 from twisted_exec.runtimes.config import ConfigError, parse
@@ -109,6 +109,7 @@ class DriverTests(CommandCase):
 
     async def test_ended(self) -> None:
         """A command that ends is a lost line, with its exit code and its last words, and starts again."""
+        self.patch(commands, "_EARLY_END_SECONDS", 100.0)
         marker = os.path.join(self.directory, "second")
         script = (
             f"echo up; test -e {marker} && exec cat; touch {marker}; read x; echo busy.; exit 3"
@@ -121,6 +122,15 @@ class DriverTests(CommandCase):
         line.transport.write(b"again\r")
         await line.until(b"again\r\n")
         self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
+
+    async def test_ended_late(self) -> None:
+        """What the machine printed before is told to nobody but its viewers."""
+        self.patch(commands, "_EARLY_END_SECONDS", 0.0)
+        _, line = await self.opened_line("/bin/sh", "-c", "echo canary; read x; exit 3")
+        await line.until(b"canary")
+        line.transport.write(b"x\r")
+        await line.until(b"was lost: /bin/sh ended with exit code 3; what")
+        self.assertNotIn("canary", str(self.events) + str(self.changes))
 
     async def test_ended_well(self) -> None:
         """Even a command that succeeds was only the way to the machine."""

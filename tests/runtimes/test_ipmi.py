@@ -94,6 +94,24 @@ class ConfigTests(IPMICase):
         self.assertNotIn("-P", words)
 
 
+class ComplaintTests(IPMICase):
+    """What ipmitool says of its end."""
+
+    up = b"[SOL Session operational.  Use ~? for help]\r\n"
+
+    def test_before(self) -> None:
+        """Before the machine is reached, its last words."""
+        self.assertEqual(
+            ipmi._complaint(b"Error: Unable to connect.\r\n"), "Error: Unable to connect"
+        )
+
+    def test_after(self) -> None:
+        """Afterwards only what is surely its own: the machine's last words are its viewers' alone."""
+        said = self.up + b"password: canary\r\nSOL session closed by BMC\r\ncanary"
+        self.assertEqual(ipmi._complaint(said), "SOL session closed by BMC")
+        self.assertEqual(ipmi._complaint(self.up + b"canary\r\n"), "")
+
+
 class SimulatedCase(IPMICase):
     """A simulated BMC."""
 

@@ -28,6 +28,7 @@ from .pty import PtyRun
 
 _MAX_EARLY_BYTES = 64 << 10
 _MAX_COMPLAINT = 200
+_EARLY_END_SECONDS = 5.0
 
 
 class Typing:
@@ -67,7 +68,9 @@ class CommandEndpoint:
     :param name: what it is called in messages.
     :param make_run: one run of the command.
     :param typing: makes the way to type for it.
-    :param complaint: told all that it has printed so far (the newest 64 KiB), gives what it said of its end.
+    :param complaint: told all that it has printed so far (the newest 64 KiB), gives what it said of its
+        end.  By default the last line of a command that ended soon: later ones are the
+        machine's, and nobody's business but its viewers'.
     :param prepare: run before each connection.
     :param leave: run after one that had reached the machine and was closed by us.
     :param begins: told the same as ``complaint``; when the machine is reached, where in it
@@ -91,7 +94,7 @@ class CommandEndpoint:
         self.name, self.clock = name, clock
         self._make_run, self._prepare, self.leave = make_run, prepare, leave
         self.typing, self.begins = typing, begins
-        self.complaint = complaint or last_line
+        self.complaint = complaint
         self.look_seconds = look_seconds
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
@@ -133,6 +136,7 @@ class CommandLine(Protocol):
         self._endpoint, self._run, self._factory = endpoint, run, factory
         self._typing = endpoint.typing()
         self._printed = bytearray()
+        self._began = endpoint.clock.seconds()
         self._upper: Any = None
         self._looking: Any = None
         self._ended = self._closing = False
@@ -192,12 +196,19 @@ class CommandLine(Protocol):
 
     def _why(self, reason: Failure) -> Exception:
         name = self._endpoint.name
-        said = self._endpoint.complaint(bytes(self._printed))
+        said = self._complaint()
         told = f": {said}" if said else ""
         if reason.check(ProcessDone, ProcessTerminated):
             ended = ending_of(reason).message.removeprefix("the process ")
             return ServiceUnavailable(f"{name} {ended}{told}")
         return ServiceUnavailable(f"{name} has gone{told}")
+
+    def _complaint(self) -> str:
+        printed = bytes(self._printed)
+        if self._endpoint.complaint is not None:
+            return self._endpoint.complaint(printed)
+        lasted = self._endpoint.clock.seconds() - self._began
+        return last_line(printed) if lasted < _EARLY_END_SECONDS else ""
 
     # Above: a transport.
 

@@ -56,6 +56,9 @@ _LOOK_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
 _PLAIN = re.compile(r"[^-\s\0][^\s\0]*")
 _UP = re.compile(rb"\[SOL Session operational\.[^\n]*\n")
+_WORDS = re.compile(
+    rb"Error sending SOL data|SOL session closed by BMC|Error: [A-Z][^\r\n]*SOL[^\r\n]*"
+)
 _TAKEN = b"SOL payload already active on another session"
 
 
@@ -214,6 +217,9 @@ def _begins(printed: bytes) -> int | None:
 
 
 def _complaint(printed: bytes) -> str:
+    """Before the machine is reached ipmitool alone speaks; afterwards its words must be known."""
+    if _begins(printed) is not None:
+        return last_line(b"\n".join(_WORDS.findall(printed)))
     if _TAKEN in printed:
         return "somebody else has the SOL session; force: true would end theirs"
     return last_line(printed)
