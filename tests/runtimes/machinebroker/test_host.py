@@ -204,7 +204,8 @@ class ConsoleTests(HostCase):
         """What the user may not do there is refused there; the broker's own rights do not help."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host), user="eve")
-        code, told = await self.answer(host, token, headers=WEBSOCKET)
+        for_eve = (*WEBSOCKET, (b"X-Twisted-Exec-User", b"eve"), FOR_JANE[1])
+        code, told = await self.answer(host, token, headers=for_eve)
         self.assertEqual(code, 403)
         self.assertIn('User "a:eve" cannot create resource "machines/exec"', told)
 
@@ -250,12 +251,13 @@ class ConsoleTests(HostCase):
         url = (await host.broker.log(request, user="jane", machine_uid="uid-x")).url
         token = url.rsplit("/", 1)[1]
         self.assertEqual((await self.answer(host, token))[0], 404)
-        reader = await open_log(url, "tailLines=3&junk=1")
+        as_jane = {name.decode(): value.decode() for name, value in FOR_JANE}
+        reader = await open_log(url, "tailLines=3&junk=1", **as_jane)
         await self.until(lambda: bytes(reader.got) == b"hello\n")
         self.assertIn("/log?tailLines=3", self.pool.requests[-1][1])
         self.pool.logs[0].finish()
         with self.assertRaises(UpgradeRefused):
-            await open_log(url)
+            await open_log(url, **as_jane)
 
 
 class EndTests(HostCase):

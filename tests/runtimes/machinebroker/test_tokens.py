@@ -24,6 +24,7 @@ from twisted_exec.runtimes.machinebroker.tokens import (
 from twisted_exec.tls.errors import TLSConfigError
 
 GRANT = Grant("m" * 63, "uid-1", "jané", "session-1")
+TOLD = {"user": "jané", "machine_uid": "uid-1"}
 
 
 class TokensCase(SynchronousTestCase):
@@ -38,11 +39,11 @@ class TokensCase(SynchronousTestCase):
         return Tokens(lambda: self.key, ledger, now=lambda: self.seconds)
 
     def claim(self, token: str, tokens: Tokens | None = None, **facts: str) -> Claim:
-        claiming = Deferred.fromCoroutine((tokens or self.tokens).claim(token, **facts))
+        claiming = Deferred.fromCoroutine((tokens or self.tokens).claim(token, **(TOLD | facts)))
         return self.successResultOf(claiming)
 
     def refused(self, token: str, tokens: Tokens | None = None, **facts: str) -> APIError:
-        claiming = Deferred.fromCoroutine((tokens or self.tokens).claim(token, **facts))
+        claiming = Deferred.fromCoroutine((tokens or self.tokens).claim(token, **(TOLD | facts)))
         error: Any = self.failureResultOf(claiming).value
         self.assertIsInstance(error, APIError)
         self.assertNotIn(token or None, str(error).split())
@@ -86,7 +87,13 @@ class ClaimTests(TokensCase):
     def test_wrong(self) -> None:
         """For another user, machine or purpose, changed, foreign, or no token: unknown."""
         token = self.tokens.make(GRANT)
-        for facts in ({"user": "eve"}, {"machine_uid": "uid-2"}, {"purpose": LOG}):
+        for facts in (
+            {"user": "eve"},
+            {"machine_uid": "uid-2"},
+            {"user": ""},
+            {"machine_uid": ""},
+            {"purpose": LOG},
+        ):
             self.assertIsInstance(self.refused(token, **facts), NotFound)
         changed = ("B" if token[20] == "A" else "A").join((token[:20], token[21:]))
         foreign = Tokens(new_key, MemoryLedger()).make(GRANT)

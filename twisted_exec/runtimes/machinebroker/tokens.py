@@ -177,6 +177,9 @@ class Tokens:
         """
         Take hold of a token for one request.  Cancelling gives it back.
 
+        A request tells all that the token was made for: whoever said it in the Exec says it
+        again, and a thief of the token alone cannot.
+
         :raises NotFound: as :meth:`read`; or it has expired, was used, is being used, or is for
             something else.
         :raises APIError: whether it was used cannot be known.
@@ -184,6 +187,8 @@ class Tokens:
         grant = self.read(token, user=user, machine_uid=machine_uid)
         sealed = _bytes(token)
         expires, _ = self._open(sealed)
+        if (user, machine_uid) != (grant.user or user, grant.machine_uid or machine_uid):
+            raise _unknown()
         if grant.purpose != purpose or expires <= self._now():
             raise _unknown()
         # Of the bytes: one token can be written in several ways.
