@@ -105,6 +105,14 @@ def ipmi() -> str | None:
     return f"{' and '.join(missing)} not on PATH (ipmitool, openipmi)" if missing else None
 
 
+def libvirt() -> str | None:
+    """Why a real libvirt cannot be asked here, or ``None``."""
+    missing = [one for one in ("libvirtd", "virsh") if not shutil.which(one)]
+    if missing:
+        return f"{' and '.join(missing)} not on PATH (libvirt-daemon-system, libvirt-clients)"
+    return qemu()
+
+
 def machinepoollet() -> str | None:
     """Why ironcore's own poollet cannot be tried here, or ``None``."""
     if not machinepoollet_program():

@@ -80,6 +80,16 @@ class RuntimeYamlTests(SynchronousTestCase):
             self.assertEqual(told, of_lines - serial, driver)
             self.assertTrue(not of_lines & serial or serial <= of_lines, driver)
 
+    def test_libvirt(self) -> None:
+        """Those of domains."""
+        path = str(HOWTO / "libvirt.yaml")
+        config.load(path)
+        where = f"{path}: classes[0] (domains)"
+        every = self.keys("Keys of every class")
+        self.assertEqual(self.keys("Keys of driver libvirt"), self.asked[where] - every)
+        domain = self.asked[f"{where}: domains[web-1]"]
+        self.assertEqual(self.keys("Keys of a domain of driver libvirt"), domain)
+
 
 class FilesTests(SynchronousTestCase):
     """What the pages say of files."""

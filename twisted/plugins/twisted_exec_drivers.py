@@ -8,6 +8,7 @@ from twisted_exec.runtimes.drivers import DriverMaker
 
 command = DriverMaker("command", "twisted_exec.runtimes.command")
 ipmi = DriverMaker("ipmi", "twisted_exec.runtimes.ipmi")
+libvirt = DriverMaker("libvirt", "twisted_exec.runtimes.libvirt")
 pty = DriverMaker("pty", "twisted_exec.runtimes.pty")
 qemu = DriverMaker("qemu", "twisted_exec.runtimes.qemu")
 serial = DriverMaker("serial", "twisted_exec.runtimes.serial")

@@ -1,0 +1,258 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.libvirt`, with a libvirt of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, ProcessProtocol
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from tests import needs
+from tests.contracts.console import Line
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.held import HeldRun
+from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown, MachineFacts
+from twisted_exec.runtimes.libvirt import LibvirtDriver, configure, console_of
+from twisted_exec.runtimes.processes import ProcessTable
+from twisted_exec.runtimes.reader import ConfigError, Reader
+
+from .qemus import tiny_rom
+from .support import RuntimeCase
+
+reactor: Any = _reactor
+
+_DOMAIN = """
+<domain type='qemu'><name>{name}</name><memory unit='MiB'>16</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='pc'>hvm</type><loader type='rom'>{rom}</loader></os>
+<features><acpi/></features><on_poweroff>destroy</on_poweroff>
+<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+<serial type='{kind}'>{source}<target port='0'/></serial></devices></domain>
+"""
+
+
+class ConfigureTests(SynchronousTestCase):
+    """Tests for :func:`configure`."""
+
+    def driver(self, **keys: Any) -> LibvirtDriver:
+        reader = Reader(keys, "f.yaml: x")
+        build = configure(reader, {})
+        reader.done()
+        self.quantity = reader.quantity
+        driver = build(reactor, ProcessTable(reactor, "X"))
+        assert isinstance(driver, LibvirtDriver)
+        return driver
+
+    def test_domains(self) -> None:
+        """A domain is called as its machine, or as is said; there are as many machines as domains."""
+        driver = self.driver(domains={"team/web-1": None, "web-2": {"domain": "old"}})
+        verifyObject(IMachineDriver, driver)
+        facts = MachineFacts("m", "team/web-1", "", "", ("", ""), lambda _: None, lambda *_: None)
+        found = driver.lines.look(replace(facts, namespace="team", name="web-1"))
+        assert found is not None
+        self.assertEqual((found.domain, found.uri), ("web-1", "qemu:///system"))
+        self.assertEqual(self.quantity, 2)
+
+    def test_refusals(self) -> None:
+        """What cannot be meant is refused."""
+        for keys, said in (
+            ({}, "domains is missing"),
+            ({"domains": {"a": {"domain": "-c"}}}, "domains[a]: domain '-c' is no name"),
+            ({"domains": {"a": None, "b": {"domain": "a"}}}, "domain 'a' is there more than once"),
+            ({"domains": {"a": None}, "uri": "--help"}, "uri '--help' is none such as"),
+            ({"domains": {"a": {"name": "b"}}}, "unknown key 'name'"),
+        ):
+            with self.assertRaises(ConfigError) as caught:
+                self.driver(**keys)
+            self.assertIn(said, str(caught.exception))
+
+    def test_in_a_file(self) -> None:
+        """The configuration knows the driver."""
+        (one,) = parse(
+            {
+                "classes": [
+                    {
+                        "name": "domains",
+                        "driver": "libvirt",
+                        "domains": {"web-1": None},
+                        "capabilities": {"cpu": 1, "memory": "1Gi"},
+                    }
+                ]
+            }
+        )
+        self.assertEqual(one.quantity, 1)
+
+
+class ConsoleOfTests(SynchronousTestCase):
+    """Tests for :func:`console_of`."""
+
+    def test_kinds(self) -> None:
+        """A terminal or a UNIX socket of this host; the console before other lines."""
+        for devices, found in (
+            ("<console type='pty'><source path='/dev/pts/3'/></console>", ("pty", "/dev/pts/3")),
+            ("<serial type='unix'><source path='/run/x'/></serial>", ("unix", "/run/x")),
+            (
+                "<serial type='unix'><source path='/a'/></serial>"
+                "<console type='pty'><source path='/b'/></console>",
+                ("pty", "/b"),
+            ),
+        ):
+            text = f"<domain><devices>{devices}</devices></domain>"
+            self.assertEqual(console_of(text), found)
+
+    def test_none(self) -> None:
+        """Others are told as none, and so is what is no description."""
+        tcp = "<domain><devices><serial type='tcp'><source host='h'/></serial></devices></domain>"
+        for text, said in (
+            (tcp, "<console type='pty'/>"),
+            ("<domain/>", "<console type='pty'/>"),
+            ("<domain", "cannot be read"),
+        ):
+            with self.assertRaises(ServiceUnavailable) as caught:
+                console_of(text)
+            self.assertIn(said, caught.exception.message)
+
+
+class _Daemon(ProcessProtocol):
+    def __init__(self) -> None:
+        self.ended: Deferred[None] = Deferred()
+        self.said = b""
+
+    def childDataReceived(self, child_fd: int, data: bytes) -> None:
+        self.said += data
+
+    def processEnded(self, reason: Failure) -> None:
+        self.ended.callback(None)
+
+
+class DomainTests(RuntimeCase):
+    """Domains of a session libvirt; that is never root's, which is the system's."""
+
+    skip = needs.libvirt()
+    timeout = 120
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        super().setUp()
+        account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        self.place = tempfile.mkdtemp(prefix="lv-")
+        self.addCleanup(shutil.rmtree, self.place, True)
+        self.rom = os.path.join(self.place, "tiny.rom")
+        with open(self.rom, "wb") as file:
+            file.write(tiny_rom())
+        os.chmod(self.rom, 0o644)
+        os.chown(self.place, account.pw_uid, account.pw_gid)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": self.place,
+            "XDG_RUNTIME_DIR": self.place,
+        }
+        self.daemon = _Daemon()
+        switch = os.geteuid() == 0
+        reactor.spawnProcess(
+            self.daemon,
+            shutil.which("libvirtd"),
+            ["libvirtd"],
+            env=environment,
+            path=self.place,
+            uid=account.pw_uid if switch else None,
+            gid=account.pw_gid if switch else None,
+        )
+        self.addCleanup(self.end_daemon)
+        socket = os.path.join(self.place, "libvirt", "libvirt-sock")
+        await self.until(lambda: os.path.exists(socket))
+        self.uri = f"qemu+unix:///session?socket={socket}"
+
+    async def end_daemon(self) -> None:
+        for name in self.virsh("list", "--all", "--name").split():
+            subprocess.run(["virsh", "-q", "-c", self.uri, "destroy", name], capture_output=True)
+        if self.daemon.transport.pid:  # type: ignore[union-attr]
+            self.daemon.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
+            await self.daemon.ended
+
+    def virsh(self, *words: str) -> str:
+        done = subprocess.run(
+            ["virsh", "-q", "-c", self.uri, *words], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def define(self, name: str, kind: str = "pty", source: str = "") -> None:
+        path = os.path.join(self.place, f"{name}.xml")
+        with open(path, "w") as file:
+            file.write(_DOMAIN.format(name=name, rom=self.rom, kind=kind, source=source))
+        self.virsh("define", path)
+
+    def run_of(self, name: str = "web-1", **keys: Any) -> HeldRun:
+        reader = Reader({"uri": self.uri, "domains": {"web-1": None}, **keys}, "x")
+        driver = configure(reader, {})(reactor, self.table)
+        run = driver.run(replace(self.facts(name), namespace="default", name=name))
+        assert isinstance(run, HeldRun)
+        self.addCleanup(run.stop)
+        return run
+
+    async def line(self, run: HeldRun) -> Line:
+        found: Line = await run.connect(Factory.forProtocol(Line))
+        return found
+
+    async def test_life(self) -> None:
+        """
+        A domain is started, goes on when its machine is let go of, goes on when it was
+        suspended, and is destroyed when it does not shut down.
+        """
+        self.define("web-1")
+        run = self.run_of()
+        line = await self.line(run)
+        line.transport.write(b"x")
+        await line.until(b"x.")
+        await run.stop()
+        self.assertEqual(self.virsh("domstate", "web-1"), "running")
+
+        self.virsh("suspend", "web-1")
+        run = self.run_of(shutdown_seconds=0)
+        verifyObject(IShutdown, run)
+        line = await self.line(run)
+        self.assertEqual(self.virsh("domstate", "web-1"), "running")
+        line.transport.write(b"y")
+        await line.until(b"y.")
+        await run.shut_down()
+        self.assertEqual(self.virsh("domstate", "web-1"), "shut off")
+        self.assertIn("SwitchedOff", [reason for _, reason, _ in self.events])
+
+    async def test_shuts_down(self) -> None:
+        """
+        One that is not there is told in words; one that runs already is not started, and one
+        that heeds the power button is not destroyed.
+        """
+        for name, condition, said in (
+            ("web-1", "PowerFailed", "failed to get domain 'web-1'"),
+            ("web-9", "NoLine", 'no line is called "default/web-9"'),
+        ):
+            with self.assertRaises(CannotStart) as caught:
+                await self.line(self.run_of(name))
+            self.assertEqual(caught.exception.condition, condition)
+            self.assertIn(said, caught.exception.message)
+
+        socket = os.path.join(self.place, "serial")
+        self.define("web-1", "unix", f"<source mode='bind' path='{socket}'/>")
+        self.virsh("start", "web-1")
+        run = self.run_of()
+        line = await self.line(run)
+        self.assertNotIn("PoweredOn", [reason for _, reason, _ in self.events])
+        line.transport.write(b"^")
+        await line.until(b"^")
+        await run.shut_down()
+        self.assertEqual(self.virsh("domstate", "web-1"), "shut off")
+        self.assertNotIn("SwitchedOff", [reason for _, reason, _ in self.events])

@@ -1,0 +1,223 @@
+"""
+Machines that are domains of a libvirt which is there already.
+
+::
+
+    - name: domains
+      driver: libvirt
+      uri: qemu:///system
+      domains:
+        web-1:                       # the domain of this name
+        web-2: {domain: old-web-2}
+      capabilities: {cpu: "1", memory: 1Gi}
+
+A Machine takes the domain that is listed under its name, as with other lines that exist already
+(:mod:`.lines`); libvirt says where its console is: a terminal or a UNIX socket of this host.  Power on
+starts a domain that is off.  Power off asks it to shut down, and destroys it (libvirt's word for
+switching off) when its time is over.  A Machine that is deleted leaves its domain as it is.
+
+libvirt is asked by virsh, one process for each question: its Python bindings must be
+those of the very library, and block.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.wire.com_port import LineSettings
+
+from .held import HeldRun
+from .interfaces import Build, CannotStart, IMachineDriver, MachineFacts
+from .lines import Lines
+from .processes import ProcessTable
+from .programs import run_program
+from .reader import Reader
+from .serial_port import SerialEndpoint
+
+PROGRAM = "virsh"
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_ASK_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
+_PLAIN = re.compile(r"[^-\s\0][^\s\0]{0,255}")
+_OFF = ("shut off", "crashed")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """
+    One domain.
+
+    :param domain: its name or UUID.
+    :param uri: of the libvirt that has it.
+    :param shutdown_seconds: how long it may take to shut down.
+    """
+
+    domain: str
+    uri: str
+    shutdown_seconds: float = 30.0
+
+
+def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
+    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    uri = reader.take("uri", str, "qemu:///system")
+    seconds = reader.number("shutdown_seconds", 0, 3600, Domain.shutdown_seconds)
+    domains: dict[str, Domain] = {}
+    for name, one in reader.mappings("domains").items():
+        domain = one.take("domain", str, name.rpartition("/")[2])
+        if not _PLAIN.fullmatch(domain):
+            raise one.error(f"domain {domain!r} is no name of a domain")
+        if any(other.domain == domain for other in domains.values()):
+            raise one.error(f"domain {domain!r} is there more than once")
+        domains[name] = Domain(domain, uri, seconds)
+        one.done()
+    if not _PLAIN.fullmatch(uri):
+        raise reader.error(f"uri {uri!r} is none such as qemu:///system")
+    reader.quantity = len(domains)
+    return lambda reactor, table: LibvirtDriver(domains, reactor, table)
+
+
+@implementer(IMachineDriver)
+class LibvirtDriver:
+    """Runs a class of domains."""
+
+    name = "libvirt"
+
+    def __init__(self, domains: Mapping[str, Domain], reactor: Any, table: ProcessTable) -> None:
+        self.lines = Lines(domains)
+        self.reactor = reactor
+
+    def missing(self) -> str:
+        if shutil.which(PROGRAM, path=_PATH) is None:
+            return f"this host has no {PROGRAM} (Debian package libvirt-clients)"
+        return ""
+
+    def run(self, facts: MachineFacts) -> HeldRun:
+        domain = self.lines.look(facts)
+        power = None if domain is None else DomainPower(self, facts, domain)
+        return HeldRun(
+            facts,
+            self.reactor,
+            lambda: self._claim(facts),
+            lambda: self.lines.release(facts),
+            power=power,
+        )
+
+    def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
+        name, domain = self.lines.claim(facts)
+        return name, ConsoleOfDomain(self, facts, domain)
+
+    async def ask(self, facts: MachineFacts, domain: Domain, command: str, *words: str) -> str:
+        """
+        One command of virsh's about a domain; what it printed.
+
+        :raises ServiceUnavailable: it failed; the message is virsh's.
+        """
+        asked = [PROGRAM, "-q", "-c", domain.uri, command, *words, "--domain", domain.domain]
+        printed = await run_program(
+            self.reactor, asked, path=_PATH, marker=facts.marker, seconds=_ASK_SECONDS
+        )
+        return printed.decode("utf-8", "replace").strip()
+
+
+class DomainPower:
+    """The switch of one domain, as :class:`~.held.Power` asks."""
+
+    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
+        self._driver, self._facts, self._domain = driver, facts, domain
+
+    async def on(self) -> None:
+        """:raises CannotStart: libvirt, or the domain, does not."""
+        try:
+            state = await self._ask("domstate")
+            if state in _OFF:
+                await self._ask("start")
+                self._facts.event("Normal", "PoweredOn", "the domain was started")
+            elif state == "paused":
+                await self._ask("resume")
+        except ServiceUnavailable as problem:
+            raise CannotStart("PowerFailed", problem.message) from None
+
+    async def off(self) -> None:
+        """Ask it to shut down; destroy what is not off in time."""
+        try:
+            if not await self._shut_down():
+                await self._ask("destroy")
+                told = f"the domain did not shut down in {self._domain.shutdown_seconds:g} s"
+                self._facts.event("Warning", "SwitchedOff", f"{told}: it was destroyed")
+        except ServiceUnavailable as problem:
+            self._facts.event("Warning", "PowerFailed", problem.message)
+
+    async def _shut_down(self) -> bool:
+        clock = self._driver.reactor
+        until = clock.seconds() + self._domain.shutdown_seconds
+        if await self._ask("domstate") in _OFF:
+            return True
+        await self._ask("shutdown")
+        while await self._ask("domstate") not in _OFF:
+            if clock.seconds() >= until:
+                return False
+            await deferLater(clock, _LOOK_SECONDS)
+        return True
+
+    async def _ask(self, command: str) -> str:
+        return await self._driver.ask(self._facts, self._domain, command)
+
+
+@implementer(IStreamClientEndpoint)
+class ConsoleOfDomain:
+    """Opens the console of a domain, wherever libvirt put it this time."""
+
+    def __init__(self, driver: LibvirtDriver, facts: MachineFacts, domain: Domain) -> None:
+        self._driver, self._facts, self._domain = driver, facts, domain
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect(protocolFactory))
+
+    async def _connect(self, factory: IProtocolFactory) -> Any:
+        state = await self._driver.ask(self._facts, self._domain, "domstate")
+        if state in _OFF:
+            raise ServiceUnavailable(f'domain "{self._domain.domain}" is {state}')
+        text = await self._driver.ask(self._facts, self._domain, "dumpxml")
+        endpoint = self._endpoint(*console_of(text))
+        return await endpoint.connect(factory)
+
+    def _endpoint(self, kind: str, path: str) -> IStreamClientEndpoint:
+        if kind == "unix":
+            found: IStreamClientEndpoint = unix_client_endpoint(self._driver.reactor, path)
+            return found
+        return SerialEndpoint(self._driver.reactor, path, LineSettings(baud=115200), hangup=False)
+
+
+def console_of(text: str) -> tuple[str, str]:
+    """
+    Where a domain's console is.
+
+    :param text: the domain's XML, while it runs.
+    :return: ``pty`` or ``unix``, and a path.
+    :raises ServiceUnavailable: nowhere that can be reached.
+    """
+    try:
+        devices = ElementTree.fromstring(text).find("devices")
+    except ElementTree.ParseError:
+        raise ServiceUnavailable("libvirt's description of the domain cannot be read") from None
+    for device in [] if devices is None else [*devices.iter("console"), *devices.iter("serial")]:
+        kind, source = device.get("type", ""), device.find("source")
+        path = "" if source is None else source.get("path", "")
+        if kind in ("pty", "unix") and path.startswith("/"):
+            return kind, path
+    raise ServiceUnavailable(
+        "the domain has no console that can be reached: give it <console type='pty'/>"
+    )
