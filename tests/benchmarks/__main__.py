@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, listing, one_hop, spdy, watching
+from . import chain, listing, one_hop, reconcile, spdy, watching
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "spdy": spdy.main,
     "listing": listing.main,
     "watching": watching.main,
+    "reconcile": reconcile.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:

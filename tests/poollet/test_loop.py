@@ -135,7 +135,10 @@ class LoopTests(SynchronousTestCase):
         self.runtime.starts_pending = True
         self.start()
         self.create()
+        self.assertNotIn("status", self.get())  # which is Pending: there will be more to tell
+        self.turn(1)
         self.assertEqual(self.get()["status"]["state"], "Pending")
+        self.assertEqual(self.condition()["reason"], "Pending")
         self.runtime.settle()
         self.turn(2)
         self.assertEqual(self.get()["status"]["state"], "Running")

@@ -44,7 +44,26 @@ class Gone(Exception):
 
 
 class Refused(APIError):
-    """What the Machine needs was not done, and its users were told why."""
+    """What the Machine needs was not done, and its users are to be told why."""
+
+    event = ""
+    """The reason of the Event that tells it; empty: nobody need be told."""
+
+    @classmethod
+    def because(cls, error: APIError, event: str, message: str = "") -> Refused:
+        """
+        The refusal that an error is.
+
+        :param message: instead of the error's own.
+        """
+        made = cls(
+            message or error.message,
+            code=error.code,
+            reason=error.reason,
+            retry_after_seconds=error.retry_after_seconds,
+        )
+        made.event = event
+        return made
 
 
 @dataclass(frozen=True)
@@ -78,7 +97,7 @@ class Actor:
         Do one thing.
 
         :raises Gone: the Machine is no longer there.
-        :raises Refused: by the runtime, or of what the Machine refers to; its users were told.
+        :raises Refused: by the runtime, or of what the Machine refers to.
         :raises APIError: by the API server.
         """
         match action:
@@ -88,19 +107,13 @@ class Actor:
             case PatchStatus(status):
                 return Done(await self.patch(machine, {"status": status}, "status"))
             case PatchObject():
-                return await self._patch_other(machine, action)
+                return await self._patch_other(action)
         try:
             return await self._change_runtime(machine, action)
         except APIError as refused:
-            self.report(machine, "Warning", _FAILURES[type(action)], refused.message)
-            raise Refused(
-                refused.message,
-                code=refused.code,
-                reason=refused.reason,
-                retry_after_seconds=refused.retry_after_seconds,
-            ) from None
+            raise Refused.because(refused, _FAILURES[type(action)]) from None
 
-    async def _patch_other(self, machine: Object, action: PatchObject) -> Done:
+    async def _patch_other(self, action: PatchObject) -> Done:
         """Claim or release what the Machine refers to.  Who was faster is no trouble yet."""
         try:
             await self.client.patch(action.resource, action.name, action.patch, action.namespace)
@@ -108,8 +121,7 @@ class Actor:
             if refused.reason == Conflict.reason:
                 raise
             told = f"{action.resource.qualified} {action.name!r}: {refused.message}"
-            self.report(machine, "Warning", "ClaimFailed", told)
-            raise Refused(told, code=refused.code, reason=refused.reason) from None
+            raise Refused.because(refused, "ClaimFailed", told) from None
         return Done()
 
     async def patch(self, machine: Object, patch: Object, subresource: str = "") -> Object:

@@ -38,10 +38,12 @@ from twisted_exec.poollet.telling import is_not_known
 from twisted_exec.poollet.terms import Terms
 
 RELIST_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.2
 MAX_ROUNDS = 12
 MAX_WORKERS = 16
 AWAY_SECONDS = 15.0
 """For so long a runtime may be silent before all Machines say that nothing is known of them."""
+_MAY_BE_AWAY = (502, 503, 504)
 UNSEEN_SECONDS = 10.0
 """For so long a machine that was made may be missing from lists before it is made again."""
 
@@ -286,7 +288,7 @@ class Loop:
         """
         if self.terms is None or self._stopped:
             return
-        work = self._work.setdefault(uid, _Work(Backoff()))
+        work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
         if work.running:
             work.again = work.again or eager
             return
@@ -349,6 +351,8 @@ class Loop:
         except APIError as error:
             if isinstance(error, Refused):
                 work.trouble = error.message
+                if error.event:
+                    self.report(machine, "Warning", error.event, error.message)
             self._tell(machine, work, error.message)
             work.failed = True
             return max(work.backoff.pause(), float(error.retry_after_seconds or 0))
@@ -367,7 +371,10 @@ class Loop:
         before: tuple[Action, ...] = ()
         secrets: dict[Key, Object | str] = {}
         uid = machine["metadata"]["uid"]
-        observed = await self._observe(uid, work)
+        if self._is_new(machine):
+            observed = self.observed.get(uid, [])
+        else:
+            observed = await self._observe(uid, work)
         planned = Plan()
         for _ in range(MAX_ROUNDS):
             planned = self._planned(machine, observed, work, secrets)
@@ -385,11 +392,28 @@ class Loop:
             if again:
                 observed = await self._observe(uid, work)
             work.trouble, before = "", planned.actions
+            if work.made and _is_pending(observed):
+                return Plan(unsettled=True)  # it is under way: there will be more to tell
         self.references.follow(uid, secrets if planned.waits else ())
         return planned
 
+    def _is_new(self, machine: Object) -> bool:
+        """
+        Nobody can have made anything for the Machine that the last list did not show.
+
+        Our finalizer is there before anything is made.
+        """
+        assert self.terms is not None
+        finalizers = machine["metadata"].get("finalizers") or ()
+        return not self.problem and self.terms.dialect.finalizer not in finalizers
+
     async def _act(self, machine: Object, action: Action, work: _Work) -> Done:
-        done = await self._actor().act(machine, action)
+        try:
+            done = await self._actor().act(machine, action)
+        except Refused as refused:
+            if refused.code in _MAY_BE_AWAY:
+                await self._observe(machine["metadata"]["uid"], work)  # or is it away?
+            raise
         if done.observed is not None:
             work.made, work.made_at = done.observed.metadata.id, self.clock.seconds()
             self.observed[machine["metadata"]["uid"]] = [done.observed]
@@ -460,6 +484,10 @@ class _Away(Exception):
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
         self.problem = problem
+
+
+def _is_pending(observed: Sequence[pb.Machine]) -> bool:
+    return len(observed) == 1 and observed[0].status.state == pb.MACHINE_PENDING
 
 
 def _wish(machine: Object | None) -> tuple[Any, ...]:
