@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tty
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,13 @@ class ConsoleServerTests(TestCase):
             )
 
     def console(self, name: str) -> Program:
-        """``kubectl console`` in a terminal."""
+        """``kubectl console`` in a terminal that echoes nothing by itself, so that what is printed has come back."""
         path = f"{Path(script('kubectl-console')).parent}:/usr/bin:/bin"
         argv = ["kubectl", "console", name]
-        return terminal(argv, KUBECONFIG=self.deployment.admin, PATH=path)
+        program = terminal(argv, KUBECONFIG=self.deployment.admin, PATH=path)
+        assert program.transport is not None
+        tty.setraw(program.transport.fd)
+        return program
 
     async def echoed(self, console: Program, words: bytes) -> None:
         """Type until it is printed: what is typed before the console is there goes nowhere."""
