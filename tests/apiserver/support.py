@@ -39,6 +39,7 @@ bob,bob,3
 pool-a,compute.ironcore.dev:system:machinepool:pool-a,4,{POOL_GROUP}
 pool-b,compute.ironcore.dev:system:machinepool:pool-b,8,{POOL_GROUP}
 fleet-a,core.spheric.cloud:system:fleet:fleet-a,7,core.spheric.cloud:system:fleets
+onmetal-a,compute.api.onmetal.de:system:machinepool:pool-a,9,compute.api.onmetal.de:system:machinepools
 no-pool,someone,5,{POOL_GROUP}
 bootstrap,bootstrap,7,system:bootstrappers:compute-ironcore-dev:machinepools
 no-group,compute.ironcore.dev:system:machinepool:pool-a,6

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, machine
-from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Object
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -200,6 +200,51 @@ class DialectTests(APITestCase):
             self.assertEqual([each["metadata"]["name"] for each in found], seen)
         self.refused(403, "GET", f"{SECRETS}/ignition", user="fleet-a")
         self.refused(403, "GET", VOLUMES, user="fleet-a")
+
+
+class RoutingTests(APITestCase):
+    """What routes traffic to interfaces, in onmetal-api."""
+
+    dialects = (ONMETAL,)
+    group = "/apis/networking.api.onmetal.de/v1alpha1"
+
+    def path(self, plural: str) -> str:
+        return f"{self.group}/namespaces/default/{plural}"
+
+    def make(self, plural: str, name: str, **body: Any) -> None:
+        self.answer("POST", self.path(plural), {"metadata": {"name": name}, **body}, code=201)
+
+    def seen(self, plural: str) -> list[str]:
+        found = self.answer("GET", f"{self.group}/{plural}", user="onmetal-a")["items"]
+        return [each["metadata"]["name"] for each in found]
+
+    def test_by_network(self) -> None:
+        """Those of the networks that its machines are on, and the addresses of its interfaces."""
+        for network in ("lan", "wan"):
+            self.make("networks", network, spec={"handle": network})
+            reference = {"name": network, "uid": network}
+            self.make("loadbalancerroutings", f"of-{network}", networkRef=reference)
+            spec = {"type": "Public", "networkRef": {"name": network}}
+            self.make("loadbalancers", f"of-{network}", spec=spec)
+            self.make("virtualips", f"ip-{network}", spec={"type": "Public", "ipFamily": "IPv4"})
+        plurals = ("loadbalancerroutings", "loadbalancers", "virtualips")
+        for plural in plurals:
+            self.assertEqual(self.seen(plural), [])
+        virtual = {"virtualIPRef": {"name": "ip-lan"}}
+        spec = {"networkRef": {"name": "lan"}, "virtualIP": virtual}
+        self.make("networkinterfaces", "nic", spec=spec)
+        machine = {
+            "machineClassRef": {"name": "small"},
+            "machinePoolRef": {"name": "pool-a"},
+            "networkInterfaces": [{"name": "a", "networkInterfaceRef": {"name": "nic"}}],
+        }
+        machines = "/apis/compute.api.onmetal.de/v1alpha1/namespaces/default/machines"
+        body = {"metadata": {"name": "vm"}, "spec": machine}
+        self.answer("POST", machines, body, code=201)
+        for plural, name in zip(plurals, ("of-lan", "of-lan", "ip-lan"), strict=True):
+            self.assertEqual(self.seen(plural), [name])
+        self.answer("DELETE", f"{self.path('loadbalancerroutings')}/of-lan")
+        self.assertEqual(self.seen("loadbalancers"), [])
 
 
 class ClaimTests(PlacedTestCase):

@@ -88,6 +88,14 @@ class PlanTests(SynchronousTestCase):
         self.assertIn("1 without class small", self.refused(pool("a", classes="large")))
         self.assertIn("without room", self.refused(pool("a", "many")))
 
+    def test_classes_alone(self) -> None:
+        """A pool may tell its classes and not how much there is; then the emptiest is taken."""
+        pools = [pool("a", None, capacity=None), pool("b", None, capacity=None)]
+        for each in pools:
+            each["status"]["availableMachineClasses"] = [{"name": "small"}]
+        self.assertEqual(self.plan(*pools, bound={("a", "small"): 1}).pool, "b")
+        self.assertIn("1 without class small", self.refused(pool("a", None, capacity=None)))
+
     def test_ready(self) -> None:
         """Only a pool that is ready, and stays."""
         for ready in ("False", "Unknown"):

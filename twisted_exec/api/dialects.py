@@ -93,7 +93,7 @@ class Dialect:
     local_disks: bool = False
     """Disks may be ``localDisk``, which can begin as an image."""
     routings: bool = False
-    """What is routed to network interfaces is kept in objects of its own."""
+    """What is routed to interfaces is told by objects: :mod:`twisted_exec.api.kinds.routing`."""
     subnets: bool = False
     """Network interfaces name a subnet; otherwise they are objects of their own."""
     guest_config: bool = False

@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import SECRETS, Object, ipam, networking, storage
+from twisted_exec.api.kinds import SECRETS, Object, ipam, networking, routing, storage
 from twisted_exec.api.meta import Resource
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
@@ -75,10 +75,22 @@ class Placed(Service):
         self._volumes, self._interfaces = volumes, interfaces
         self._networks, self._prefixes = networks, prefixes
         self.seen |= {volumes, interfaces, networks, prefixes}
+        if self._dialect.routings:
+            self._know_routings(domain)
         self._followed += [
             (volumes, partial(self._needy_changed, self._of_volume, "claimRef")),
             (interfaces, partial(self._needy_changed, self._of_interface, "machineRef")),
         ]
+
+    def _know_routings(self, domain: str) -> None:
+        """Routings are for a network's interfaces, and for what has their name."""
+        self._addresses = routing.virtualips(domain).resource
+        self.seen |= {self._addresses}
+        for of, kind in zip(routing.routings(domain), routing.routed(domain), strict=True):
+            self.seen |= {of.resource, kind.resource}
+            needs = partial(self._of_routing, kind.resource)
+            take = partial(self._needy_changed, needs, "")
+            self._followed.append((of.resource, partial(self._routing_changed, take)))
 
     def startService(self) -> None:
         """Take up what there is, and follow the store.  Until it is known nothing is seen."""
@@ -111,7 +123,7 @@ class Placed(Service):
         named_by_machines = self._named.get(pool, _NONE)
         if named_by_machines[named] or self.is_own(pool, self._needs.get(named, _NOTHING)[0]):
             return True
-        # Only volumes and interfaces name others, and nobody names them but machines.
+        # Nothing that names others is named by them again: machines are where it begins.
         return any(self._sees(pool, namer) for namer in self._namers.get(named, ()))
 
     def is_own(self, pool: str, uid: str) -> bool:
@@ -193,6 +205,22 @@ class Placed(Service):
             del self._needs[own]
         self._note(event.version)
 
+    def _routing_changed(self, take: Callable[[Event], None], event: Event) -> None:
+        """A routing names what is routed, and is itself named by its network."""
+        own, named = self._of(event.obj), set[Named]()
+        if event.type != DELETED:
+            name = _name(event.obj, "networkRef")
+            named = {(self._networks, own[1], name)}
+        if self._namers.get(own, set()) != named:
+            self._namers[own] = named
+            self._note(event.version)
+        if not named:
+            del self._namers[own]
+        take(event)
+
+    def _of_routing(self, routed: Resource, obj: Object) -> Iterator[Named]:
+        yield routed, *key_of(obj)
+
     def _of(self, obj: Object) -> Named:
         resources = {resource.kind: resource for resource, _ in self._followed}
         return resources[obj["kind"]], *key_of(obj)
@@ -223,6 +251,11 @@ class Placed(Service):
         spec, (namespace, own) = interface.get("spec", {}), key_of(interface)
         if name := _name(spec, "networkRef"):
             yield self._networks, namespace, name
+        if self._dialect.routings:
+            virtual = spec.get("virtualIP", {})
+            name = own if "ephemeral" in virtual else _name(virtual, "virtualIPRef")
+            if name:
+                yield self._addresses, namespace, name
         for index, source in enumerate(spec.get("ips", [])):
             if "ephemeral" in source:
                 yield self._prefixes, namespace, f"{own}-{index}"

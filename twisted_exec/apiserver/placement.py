@@ -7,7 +7,8 @@ the machine comes last; then the one with most room is taken.
 
 Room is what the pool reports as allocatable, and never more than its capacity less the
 machines that are bound to it: what its poollet reports is a little behind, and without that a
-hundred machines made at once would all be given the same last place.
+hundred machines made at once would all be given the same last place.  Poollets of onmetal-api
+v0.1 tell only which classes they have; among theirs, the one with fewest machines is taken.
 
 As ironcore's ``internal/controllers/compute/scheduler`` and ``api/common/v1alpha1``; that a taint
 ``PreferNoSchedule`` counts is new.
@@ -29,6 +30,9 @@ Bound = Counter[tuple[str, str]]
 
 OUT_OF_CAPACITY = "OutOfCapacity"
 FAILED = "FailedScheduling"
+
+_UNTOLD = 1_000_000
+"""The room of a pool that tells its classes and not how much there is of them."""
 
 _HARD = ("NoSchedule", "NoExecute")
 _SOFT = "PreferNoSchedule"
@@ -106,6 +110,10 @@ def is_ready(pool: Object) -> bool:
 def room_for(dialect: Dialect, pool: Object, name: str, bound: Bound) -> int | None:
     """How many more machines of a class a pool can have; ``None`` when it has no such class."""
     status, key = pool.get("status", {}), f"{dialect.capacity_prefix}{name}"
+    if not status.get("allocatable") and not status.get("capacity"):
+        offered = status.get(dialect.classes_field, []) if dialect.classes_field else []
+        known = any(each.get("name") == name for each in offered)
+        return _UNTOLD - bound[pool["metadata"]["name"], name] if known else None
     allocatable = _amount(status.get("allocatable", {}).get(key))
     capacity = _amount(status.get("capacity", {}).get(key))
     if capacity is not None:
@@ -148,7 +156,7 @@ def turn_of(machine: Object) -> tuple[str, str, str]:
     return metadata.get("creationTimestamp", ""), metadata.get("namespace", ""), metadata["name"]
 
 
-def facts_of(pool: Object) -> object:
+def facts_of(dialect: Dialect, pool: Object) -> object:
     """All of a pool that decides about machines, for comparing."""
     status, metadata = pool.get("status", {}), pool["metadata"]
     return (
@@ -157,4 +165,5 @@ def facts_of(pool: Object) -> object:
         pool.get("spec", {}).get("taints"),
         status.get("capacity"),
         status.get("allocatable"),
+        status.get(dialect.classes_field),
     )

@@ -114,7 +114,8 @@ class Scheduler(Service):
         if event.type != DELETED:
             self._pools[name] = event.obj
             # Pools tell often that they are well, which places no machine.
-            if known is not None and facts_of(known) == facts_of(event.obj):
+            facts = partial(facts_of, self._dialect)
+            if known is not None and facts(known) == facts(event.obj):
                 return
         self._look_in(SOON_SECONDS)
 

@@ -118,20 +118,25 @@ _BESIDE = {
     "ipam": "prefixes",
 }
 """What a dialect has besides machines, by the beginning of the group's name."""
-_ROUTINGS = "aliasprefixroutings loadbalancerroutings natgatewayroutings"
+
+
+_ROUTING = (
+    "aliasprefixes aliasprefixroutings loadbalancers loadbalancerroutings "
+    "natgateways natgatewayroutings virtualips"
+)
+"""What some dialects have besides in their networking."""
 
 
 def _beside(dialect: Dialect, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
     if not dialect.domain:
         return ()
-    routings = [_on(_ROUTINGS, verbs, (f"networking.{dialect.domain}",))]
-    return (
-        *(
-            _on(resources, verbs, (f"{group}.{dialect.domain}",))
-            for group, resources in _BESIDE.items()
-        ),
-        *(routings if dialect.routings else ()),
-    )
+    found = [
+        _on(resources, verbs, (f"{group}.{dialect.domain}",))
+        for group, resources in _BESIDE.items()
+    ]
+    if dialect.routings:
+        found.append(_on(_ROUTING, verbs, (f"networking.{dialect.domain}",)))
+    return tuple(found)
 
 
 def _editing(dialect: Dialect) -> tuple[Rule, ...]:
@@ -168,9 +173,8 @@ def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
         _on("volumes", (*_READ, "update", "patch"), (storage,)),
         _on("networkinterfaces", (*_READ, "update", "patch"), (networking,)),
         _on("networkinterfaces/status", ("get", "update", "patch"), (networking,)),
-        _on("networks", _READ, (networking,)),
+        _on(f"networks {_ROUTING}" if dialect.routings else "networks", _READ, (networking,)),
         _on("prefixes", _READ, (f"ipam.{dialect.domain}",)),
-        *([_on(_ROUTINGS, _READ, (networking,))] if dialect.routings else []),
     )
 
 

@@ -5,7 +5,7 @@ The kinds that the API server serves: one definition each.
 from collections.abc import Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.kinds import ipam, networking, routings, storage
+from twisted_exec.api.kinds import ipam, networking, routing, storage
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
@@ -65,15 +65,18 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     :param dialects: whose machines there are, each once.
     """
     own = [kind for dialect in dialects for kind in of(dialect)]
-    domains = dict.fromkeys(dialect.domain for dialect in dialects if dialect.domain)
-    beside = [
-        kind
-        for domain in domains
-        for room in (storage, networking, ipam)
-        for kind in room.kinds(domain)
-    ]
-    beside += [kind for each in dialects if each.routings for kind in routings.kinds(each.domain)]
+    domains = {each.domain: each.routings for each in dialects if each.domain}
+    beside = [kind for domain, older in domains.items() for kind in _beside(domain, older=older)]
     return (*_CORE, *own, *_OTHERS, *beside)
+
+
+def _beside(domain: str, *, older: bool) -> tuple[Kind, ...]:
+    found = (
+        *storage.kinds(domain, older=older),
+        *networking.kinds(domain, older=older),
+        *ipam.kinds(domain),
+    )
+    return (*found, *routing.kinds(domain)) if older else found
 
 
 MACHINES, MACHINEPOOLS, MACHINECLASSES = of(DEFAULT)

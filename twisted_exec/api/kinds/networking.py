@@ -16,7 +16,7 @@ from twisted_exec.api import fields, names
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import causes, ipam
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import TEMPLATE_METADATA, claim, strings
+from twisted_exec.api.kinds.shapes import TEMPLATE_METADATA, claim, strings, with_more
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import (
     anything,
@@ -206,13 +206,26 @@ def _joined(interface: Object, key: str) -> str:
     return ",".join(interface.get("status", {}).get(key, [])) or "<none>"
 
 
-def networkinterfaces(domain: str) -> Kind:
-    """NetworkInterfaces of the group ``networking.DOMAIN``."""
+_OLDER_INTERFACE_STATUS = {
+    "networkHandle": string("What the network's provider calls it."),
+    "phase": string("Whose it is.", enum=["Unbound", "Pending", "Bound"]),
+    "machinePoolRef": reference(description="The MachinePool that it is on."),
+    "lastPhaseTransitionTime": moment("When its phase changed last."),
+}
+
+
+def networkinterfaces(domain: str, *, older: bool = False) -> Kind:
+    """
+    NetworkInterfaces of the group ``networking.DOMAIN``.
+
+    :param older: with what onmetal-api v0.1 has besides.
+    """
+    status = with_more(_INTERFACE_STATUS, _OLDER_INTERFACE_STATUS if older else {})
     return Kind(
         resource=Resource(f"networking.{domain}", VERSION, "networkinterfaces", "NetworkInterface"),
         singular="networkinterface",
         description="NetworkInterface is how a machine is on a network.",
-        schema={"spec": _INTERFACE_SPEC, "status": _INTERFACE_STATUS},
+        schema={"spec": _INTERFACE_SPEC, "status": status},
         required=("spec",),
         columns=(
             Column("Network", lambda nic: nic["spec"]["networkRef"]["name"]),
@@ -327,23 +340,30 @@ def _network_changed(new: Object, old: Object) -> list[Cause]:
     return list(causes.set_once(after, before, f"spec.{key}"))
 
 
-def networks(domain: str) -> Kind:
-    """Networks of the group ``networking.DOMAIN``."""
+_NETWORK_SPEC = struct(
+    {
+        "providerID": string("What its provider calls it; once set it stays."),
+        "peerings": array(_PEERING, "The networks that it is joined with.", keys=["name"]),
+        "incomingPeerings": array(_CLAIM, "The networks that may be joined with it."),
+    },
+    description="What the network shall be.",
+)
+_OLDER_NETWORK_SPEC = {"handle": string("What its provider calls it.")}
+
+
+def networks(domain: str, *, older: bool = False) -> Kind:
+    """
+    Networks of the group ``networking.DOMAIN``.
+
+    :param older: with what onmetal-api v0.1 has besides.
+    """
+    spec = with_more(_NETWORK_SPEC, _OLDER_NETWORK_SPEC if older else {})
     return Kind(
         resource=Resource(f"networking.{domain}", VERSION, "networks", "Network"),
         singular="network",
         description="Network is what interfaces are connected to.",
         schema={
-            "spec": struct(
-                {
-                    "providerID": string("What its provider calls it; once set it stays."),
-                    "peerings": array(
-                        _PEERING, "The networks that it is joined with.", keys=["name"]
-                    ),
-                    "incomingPeerings": array(_CLAIM, "The networks that may be joined with it."),
-                },
-                description="What the network shall be.",
-            ),
+            "spec": spec,
             "status": _NETWORK_STATUS,
         },
         columns=(
@@ -360,6 +380,6 @@ def networks(domain: str) -> Kind:
     )
 
 
-def kinds(domain: str) -> tuple[Kind, ...]:
-    """Everything in the group ``networking.DOMAIN``."""
-    return networkinterfaces(domain), networks(domain)
+def kinds(domain: str, *, older: bool = False) -> tuple[Kind, ...]:
+    """Everything in the group ``networking.DOMAIN``, but for :mod:`.routing`."""
+    return networkinterfaces(domain, older=older), networks(domain, older=older)

@@ -4,6 +4,8 @@ Pieces of schema that several kinds share.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from twisted_exec.api.schema import (
     Schema,
     anything,
@@ -138,3 +140,8 @@ def claim(description: str) -> Schema:
         description=description,
         atomic=True,
     )
+
+
+def with_more(schema: Schema, properties: Mapping[str, Schema]) -> Schema:
+    """A struct with more properties."""
+    return {**schema, "properties": {**schema["properties"], **properties}}

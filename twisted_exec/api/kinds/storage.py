@@ -17,7 +17,7 @@ from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import causes
 from twisted_exec.api.kinds.kind import Column, Kind, Object
-from twisted_exec.api.kinds.shapes import CONDITIONS, TAINTS, TOLERATIONS, claim
+from twisted_exec.api.kinds.shapes import CONDITIONS, TAINTS, TOLERATIONS, claim, with_more
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import (
     array,
@@ -98,8 +98,9 @@ def _referent(key: str, volume: Mapping[str, Any]) -> str:
 
 
 def _image(volume: Object) -> str:
-    source = volume.get("spec", {}).get("dataSource", {})
-    return str(source.get("osImage", {}).get("image") or "<none>")
+    spec = volume.get("spec", {})
+    source = spec.get("dataSource", {}).get("osImage", {})
+    return str(source.get("image") or spec.get("image") or "<none>")
 
 
 def _validate_volume(volume: Object) -> list[Cause]:
@@ -136,13 +137,29 @@ def _volume_changed(new: Object, old: Object) -> list[Cause]:
     return found
 
 
-def volumes(domain: str) -> Kind:
-    """Volumes of the group ``storage.DOMAIN``."""
+_OLDER_SPEC = {
+    "image": string("An image that it begins as."),
+    "imagePullSecretRef": reference(description="The Secret to get the image with."),
+}
+_OLDER_STATUS = {
+    "phase": string("Whose it is.", enum=["Unbound", "Pending", "Bound"]),
+    "lastPhaseTransitionTime": moment("When its phase changed last."),
+}
+
+
+def volumes(domain: str, *, older: bool = False) -> Kind:
+    """
+    Volumes of the group ``storage.DOMAIN``.
+
+    :param older: with what onmetal-api v0.1 has besides.
+    """
+    spec = with_more(_SPEC, _OLDER_SPEC if older else {})
+    status = with_more(_STATUS, _OLDER_STATUS if older else {})
     return Kind(
         resource=Resource(f"storage.{domain}", VERSION, "volumes", "Volume"),
         singular="volume",
         description="Volume is a disk that machines can be given.",
-        schema={"spec": _SPEC, "status": _STATUS},
+        schema={"spec": spec, "status": status},
         columns=(
             Column("VolumePoolRef", lambda volume: _referent("volumePoolRef", volume) or "<none>"),
             Column("Image", _image),
@@ -245,6 +262,6 @@ def volumepools(domain: str) -> Kind:
     )
 
 
-def kinds(domain: str) -> tuple[Kind, ...]:
+def kinds(domain: str, *, older: bool = False) -> tuple[Kind, ...]:
     """Everything in the group ``storage.DOMAIN``."""
-    return volumes(domain), volumeclasses(domain), volumepools(domain)
+    return volumes(domain, older=older), volumeclasses(domain), volumepools(domain)
