@@ -95,7 +95,8 @@ class ConfigTests(SSHCase):
         self.assertEqual(words[-3:], ["--", "h", "x; y"])
         self.assertEqual(words[words.index("-F") + 1], "none")
         self.assertNotIn("-i", words)
-        self.assertEqual(arguments(SSHLine("h"), "/log")[-1], "h")
+        own = arguments(SSHLine("h", config="/etc/lab_config"), "/log")
+        self.assertEqual((own[-1], own[own.index("-F") + 1]), ("h", "/etc/lab_config"))
 
 
 class ServerTests(ConsoleContract, BreakableContract, SSHCase):
