@@ -158,6 +158,16 @@ class VolumeTests(ReferringCase):
         self.patch_it(VOLUMES, "data", "status", status={"state": "Available", "access": access})
         self.assertEqual(self.status()["state"], "Running")
 
+    def test_refused_at_last(self) -> None:
+        """Who waited long and is refused then is told so at once, of all its parts."""
+        self.create(volumes=self.refer())
+        self.turn(120)
+        self.runtime.refusals["create_machine"] = Forbidden("no disks here")
+        self.volume()
+        self.turn(1)
+        self.assertEqual(self.condition("Ready"), ("False", "CreateFailed", "no disks here"))
+        self.assertNotIn("does not exist", self.condition("VolumesReady")[2])
+
     def test_of_another(self) -> None:
         """A Volume that serves another Machine, or nobody, is left alone."""
         self.volume()

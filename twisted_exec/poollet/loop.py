@@ -289,6 +289,8 @@ class Loop:
         if self.terms is None or self._stopped:
             return
         work = self._work.setdefault(uid, _Work(Backoff(FIRST_PAUSE_SECONDS)))
+        if eager:
+            work.backoff.reset()
         if work.running:
             work.again = work.again or eager
             return

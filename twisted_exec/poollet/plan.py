@@ -139,8 +139,8 @@ def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Aro
     if problem:
         parts.lack(Lacking(CLASS_NOT_READY, problem))
     if parts.claims:
-        told = _lacking(machine, parts, terms, now, trouble).actions if trouble else ()
-        return Plan((*told, *parts.claims), trouble, unsettled=True)
+        lacking = _lacking(machine, parts, terms, now, trouble).actions if trouble else ()
+        return Plan((*lacking, *parts.claims), trouble, unsettled=True)
     reads = _unread(machine, parts, parts.volumes, around)
     if reads:
         return Plan(reads=reads)
@@ -151,7 +151,8 @@ def _creating(machine: Object, terms: Terms, now: str, trouble: str, around: Aro
     status = []
     if trouble or _says_otherwise(machine):
         ready = ("False", "CreateFailed" if trouble else "Creating", trouble)
-        status = status_patch(machine, terms.dialect, now, {READY: ready}, state="Pending")
+        told = {READY: ready, **parts_told(machine, None, parts, terms)}
+        status = status_patch(machine, terms.dialect, now, told, only=True, state="Pending")
     return Plan((*status, Create(made)), trouble, unsettled=True)
 
 
