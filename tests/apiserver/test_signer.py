@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, APITestCase
 from tests.apiserver.test_signing import ADDRESS, request
 from twisted_exec.api.kinds import Object
+from twisted_exec.apiserver.fence import MOST_REQUESTS
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.apiserver.signing import CLIENT, SERVING
 from twisted_exec.tls.authority import Authority
@@ -287,6 +288,18 @@ class SignerTests(SigningTestCase):
         self.make(CLIENT, CLIENT_USAGES, request(other), code=403)
         self.make(CLIENT, CLIENT_USAGES, request(other), user="admin")
         self.certificate()  # whoever may ask for any poollet may ask for this one
+
+    def test_without_end(self) -> None:
+        """A poollet that asks for what it does not get is stopped before long."""
+        self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])
+        told = base64.b64encode(request(names=[ADDRESS]).public_bytes(Encoding.PEM)).decode()
+        spec = {"request": told, "signerName": SERVING, "usages": list(SERVER_USAGES)}
+        for number in range(MOST_REQUESTS + 1):
+            body = {"metadata": {"name": f"n{number}"}, "spec": spec}
+            code = 201 if number < MOST_REQUESTS else 429
+            self.answer("POST", REQUESTS, body, user="pool-a", code=code)
+        body = {"metadata": {"name": "other"}, "spec": spec}
+        self.answer("POST", REQUESTS, body, user="admin", code=201)
 
     def test_who_sees_it(self) -> None:
         """A poollet sees what it has asked for, and not what others have."""

@@ -30,7 +30,7 @@ from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.selectors import FieldSelector
-from twisted_exec.api.status import Forbidden, NotFound
+from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.narrowed import ISight
 from twisted_exec.apiserver.placed import Placed
@@ -39,6 +39,9 @@ from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
+
+MOST_REQUESTS = 50
+"""Certificate signing requests of one poollet at a time."""
 
 _CLAIMED = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "providerID")}
 """What of the spec of these a poollet writes, first whose they are."""
@@ -160,6 +163,18 @@ class Fence:
             allowed = self._allows(pool, change)
         if not allowed:
             raise self._refuse(pool, told)
+        if change.kind is kinds.CERTIFICATESIGNINGREQUESTS:
+            await self._check_requests(pool, change.user)
+
+    async def _check_requests(self, pool: str, user: User) -> None:
+        """However wrong its clock or its addresses are, it does not ask without end."""
+        sight = _OwnRequests(user)
+        found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
+        if sum(map(sight.sees, found.items)) >= MOST_REQUESTS:
+            raise TooManyRequests(
+                f'the poollet of {self._dialect.pool_noun} "{pool}" has {MOST_REQUESTS} '
+                "certificate signing requests already: they go an hour after they were decided"
+            )
 
     def _is_workload(self, kind: Kind) -> bool:
         return kind.resource == self._dialect.workload

@@ -165,6 +165,7 @@ class Signer(Service):
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
         self._reports = Reports(verbs, "signer", now)
         self._told: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._watches: list[IWatch] = []
         self._looking = self._again = False
         self._retry: IDelayedCall | None = None
@@ -224,6 +225,8 @@ class Signer(Service):
         found = (await self._storage.list(CERTIFICATESIGNINGREQUESTS.resource)).items
         names = {csr["metadata"]["name"] for csr in found}
         self._told = {name: told for name, told in self._told.items() if name in names}
+        uids = {csr["metadata"]["uid"] for csr in found}
+        self._problems = {uid: told for uid, told in self._problems.items() if uid in uids}
         for csr in found:
             try:
                 await self._one(csr)
@@ -241,16 +244,24 @@ class Signer(Service):
             return
         if csr["spec"]["signerName"] not in self._authorities or _is_decided(csr):
             return
-        try:
-            problem = shape_problem(csr, request_of(csr), self._dialects)
-        except ValueError as error:
-            problem = str(error)
+        problem = self._shape_problem(csr)
         if condition_of(csr, APPROVED):
             await self._sign(csr, problem)
         elif problem or (problem := await self._refusal(csr)):
             await self._leave(csr, problem)
         else:
             await self._approve(csr)
+
+    def _shape_problem(self, csr: Object) -> str:
+        """What is asked for never changes, and verifying it each time would cost."""
+        uid = csr["metadata"]["uid"]
+        if uid not in self._problems:
+            try:
+                problem = shape_problem(csr, request_of(csr), self._dialects)
+            except ValueError as error:
+                problem = str(error)
+            self._problems[uid] = problem
+        return self._problems[uid]
 
     def _is_over(self, csr: Object) -> bool:
         made = times.seconds(csr["metadata"]["creationTimestamp"])
