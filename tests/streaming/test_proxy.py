@@ -564,6 +564,17 @@ class EndTests(ProxyTestCase):
         self.clock.advance(0)
         self.assertEqual(len(self.session_transport.closed), 1)
 
+    def test_foreign_and_patient(self) -> None:
+        """Where the next hop may yet say why by itself, the stream is cut only in the end."""
+        self.proxy.cuts_when_refused = False
+        self.end()
+        self.control.protocol.dataReceived(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
+        self.clock.advance(1.9)
+        self.assertEqual(self.session_transport.closed, [])
+        self.clock.advance(0.1)
+        self.assertEqual(len(self.session_transport.closed), 1)
+        self.lose_backend()
+
     def test_unreachable(self) -> None:
         """So has one that cannot be reached."""
         self.locator.endpoints[0] = ("10.0.0.0:1", OneConnection(connected=False))

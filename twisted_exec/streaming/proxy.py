@@ -102,6 +102,8 @@ class Proxy:
     :param answer_seconds: from the request to the 101.
     :param end_seconds: how long a session that was asked to end may take
         before it is cut.
+    :param cuts_when_refused: a session that the next hop refuses to end is cut at once;
+        else when ``end_seconds`` are over, for it may be told why in another way.
     """
 
     _log = Logger()
@@ -118,11 +120,13 @@ class Proxy:
         answer_seconds: float = 10,
         end_seconds: float = 2,
         drain_seconds: float = DRAIN_SECONDS,
+        cuts_when_refused: bool = True,
     ) -> None:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
+        self.cuts_when_refused = cuts_when_refused
 
     async def handle(self, request: Request) -> None:
         """
@@ -357,7 +361,8 @@ class _Passage:
         def refused(failure: Failure) -> None:
             if late.active():
                 self._proxy.cutting(self._session, failure)
-                late.reset(0)
+                if self._proxy.cuts_when_refused:
+                    late.reset(0)
 
         asking.addErrback(refused)
 

@@ -45,6 +45,7 @@ class Copy:
     ) -> None:
         self._place, self._clock, self._gone = place, clock, gone
         self._held: dict[str, Held] = {}
+        self._ids: dict[str, set[str]] = {}
         self._waiting: dict[str, list[tuple[Condition, Deferred[None]]]] = {}
         self._reflector = Reflector(
             client,
@@ -78,6 +79,11 @@ class Copy:
     def __iter__(self) -> Iterator[Held]:
         """The machines that are complete."""
         return iter([held for held in self._held.values() if held.complete])
+
+    def of(self, uid: str) -> list[Held]:
+        """The complete machines for the source's object with this UID."""
+        found = (self._held[each] for each in sorted(self._ids.get(uid, ())))
+        return [held for held in found if held.complete]
 
     def get(self, machine_id: str) -> Held:
         """
@@ -140,10 +146,10 @@ class Copy:
         obj = after or before
         assert obj is not None
         name = obj["metadata"]["name"]
-        old = self._held.pop(name, None)
+        old = self._forget(name)
         if after is not None:
             try:
-                self._held[name] = read(after, self._place)
+                self._keep(read(after, self._place))
             except ValueError as problem:
                 self._log.warn(
                     "machine {name} of the target is passed over: {why}", name=name, why=problem
@@ -153,6 +159,19 @@ class Copy:
         for condition, waiting in list(self._waiting.get(name, ())):
             if not waiting.called and condition(self._held.get(name)):
                 waiting.callback(None)
+
+    def _keep(self, held: Held) -> None:
+        self._held[held.id] = held
+        self._ids.setdefault(held.owner.uid, set()).add(held.id)
+
+    def _forget(self, name: str) -> Held | None:
+        old = self._held.pop(name, None)
+        if old is not None:
+            others = self._ids[old.owner.uid]
+            others.discard(name)
+            if not others:
+                del self._ids[old.owner.uid]
+        return old
 
 
 def _newer(version: str, than: str) -> bool:

@@ -7,6 +7,7 @@ reached it serves on, and says so to whoever asks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -35,7 +36,7 @@ from ..stream_server import Listening, TokenServer
 from .identity import Identity
 from .leases import LeaseLedger
 from .locator import BrokerLocator, BrokerLogLocator, Way
-from .objects import Held, owner_of_held
+from .objects import Held
 from .place import Place
 from .routes import HOP, BrokerRoutes
 from .service import MachineBroker
@@ -176,12 +177,13 @@ class BrokerHost(Starting):
             self._leases.stop()
         await maybeDeferred(self.broker.stop)
         if self._directory:
-            os.rmdir(self._directory)
+            with contextlib.suppress(OSError):
+                os.rmdir(self._directory)  # another's socket may be in it by now
             self._directory = ""
 
     def _gone(self, held: Held) -> None:
         """The target ends the sessions of what it deletes, unless it is of another make."""
-        uid = owner_of_held(held)
+        uid = held.owner.uid
         ending = Ending(MACHINE_DELETED, f'machine "{held.id}" was deleted in the target cluster')
         if uid:
             self.streams.sessions.end(concerned(uid, ending), ending)

@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred
 from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
-from twisted_exec.api.dialects import owner_of
 from twisted_exec.api.logs import parse
 from twisted_exec.api.status import BadGateway, BadRequest, Conflict, NotFound
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
@@ -52,7 +51,7 @@ def find(copy: Copy, machine_id: str, machine_uid: str, *, needs_power: bool = T
     :raises Conflict: it is off, and must not be.
     """
     held = copy.get(machine_id)
-    owner = owner_of(held.machine.metadata.labels)
+    owner = held.owner
     told = owner.name or held.id
     if machine_uid and owner.uid and machine_uid != owner.uid:
         raise NotFound("machines", machine_id)
@@ -171,7 +170,7 @@ class BrokerLogLocator(BrokerLocator):
 
 def subject_of(subject: Subject, grant: Grant, held: Held) -> Subject:
     """Who reaches what, by its names in the source cluster."""
-    owner = owner_of(held.machine.metadata.labels)
+    owner = held.owner
     return replace(
         subject,
         session=grant.session or subject.session,

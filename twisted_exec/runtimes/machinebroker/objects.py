@@ -17,9 +17,10 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from twisted_exec.api import names
-from twisted_exec.api.dialects import owner_of
+from twisted_exec.api.dialects import Owner, owner_of
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -152,15 +153,15 @@ class Held:
     def id(self) -> str:
         return str(self.machine.metadata.id)
 
+    @cached_property
+    def owner(self) -> Owner:
+        """What it is for, in the source cluster."""
+        return owner_of(self.machine.metadata.labels)
+
     @property
     def is_on(self) -> bool:
         """It is wanted on."""
         return bool(self.machine.spec.power == pb.POWER_ON)
-
-
-def owner_of_held(held: Held) -> str:
-    """The UID of what a machine is for, or empty."""
-    return owner_of(held.machine.metadata.labels).uid
 
 
 def read(obj: Object, place: Place) -> Held:

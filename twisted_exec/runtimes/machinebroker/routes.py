@@ -44,6 +44,9 @@ class BrokerRoutes(ServerRoutes):
             clock=server.clock,
             connect_seconds=CONNECT_SECONDS,
             answer_seconds=ANSWER_SECONDS,
+            # A target of another make knows no such request; but what ends the session here, such
+            # as power off, comes to the target as well, and its own hops say why.
+            cuts_when_refused=False,
         )
         relay = Relay(
             log,

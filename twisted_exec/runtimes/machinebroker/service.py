@@ -37,7 +37,7 @@ from .copy import Copy
 from .events import EVENTS, events_of, selector
 from .identity import Identity
 from .locator import find
-from .objects import IGNITION_KEY, Held, as_text, new_id, owner_of_held, power_of, to_object
+from .objects import IGNITION_KEY, Held, as_text, new_id, power_of, to_object
 from .offer import Offer
 from .part_objects import Parts
 from .parts import INTERFACES, Part, changed, disk_of, interface_of, told_again
@@ -140,7 +140,10 @@ class MachineBroker:
     @_answered
     async def list_machines(self, request: pb.ListMachinesRequest) -> pb.ListMachinesResponse:
         self.copy.check()
-        found = [each.machine for each in self.copy if _matches(each, request.filter)]
+        # A poollet asks for one by its UID, for each of its machines.
+        uid = owner_of(request.filter.label_selector).uid
+        held = self.copy.of(uid) if uid else self.copy
+        found = [each.machine for each in held if _matches(each, request.filter)]
         return pb.ListMachinesResponse(machines=found)
 
     # Machines.
@@ -150,7 +153,7 @@ class MachineBroker:
         wanted = request.machine
         self.copy.check()
         uid = owner_of(wanted.metadata.labels).uid
-        known = [each for each in self.copy if uid and owner_of_held(each) == uid]
+        known = self.copy.of(uid) if uid else []
         if known:
             return pb.CreateMachineResponse(machine=known[0].machine)
         self._check_class(str(getattr(wanted.spec, "class")))
