@@ -405,10 +405,20 @@ class IPMISim:
                 free.bind(("127.0.0.1", 0))
                 self.port = free.getsockname()[1]
             self._write(self.far.listen_tcp())
+        await self._run()
+
+    async def _run(self) -> None:
         words = ["-c", self.path("lan.conf"), "-f", self.path("commands"), "-s", self.path("state")]
         self._program = start(["ipmi_sim", *words, "-n"])
-        while not self.far.peers:
+        known = len(self.far.peers)
+        while len(self.far.peers) == known:
             await pause()
+
+    async def restart(self) -> None:
+        """It forgets its sessions."""
+        assert self._program is not None
+        await self._program.stop()
+        await self._run()
 
     def _write(self, serial: int) -> None:
         told = {"directory": self.directory, "port": self.port, "serial": serial}

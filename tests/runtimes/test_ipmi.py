@@ -174,6 +174,18 @@ class LineTests(ConsoleContract, BreakableContract, SimulatedCase):
         second.transport.write(b"mine")
         await second.until(b"mine")
 
+    async def test_restarted(self) -> None:
+        """A BMC that restarts is found again, by the same session."""
+        self.patch(ipmi, "_PATIENCE", ("-N", "1", "-R", "1"))
+        _, line = await self.opened_line()
+        await self.bmc.restart()
+        line.transport.write(b"x")
+        await line.until(b"the console line was lost: ipmitool ended with exit code")
+        await line.until(b"line is back")
+        line.transport.write(b"again")
+        await line.until(b"again")
+        self.assertEqual(self.reasons(), ["LineLost", "LineBack"])
+
     async def test_wrong_password(self) -> None:
         """It is told, and not the password."""
         wrong = os.path.join(self.directory, "wrong")

@@ -51,6 +51,7 @@ from .reader import Reader
 PROGRAM = "ipmitool"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATIENCE = ("-N", "2", "-R", "3")  # seconds for an answer, and how often
 _ASK_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
@@ -123,7 +124,7 @@ def _line(reader: Reader, common: IPMILine) -> IPMILine:
 def arguments(line: IPMILine, *words: str) -> Sequence[str]:
     """ipmitool's command line."""
     common = [PROGRAM, "-I", "lanplus", "-H", line.host, "-p", str(line.port)]
-    common += ["-U", line.user, "-f", line.password_file, "-N", "2", "-R", "3"]
+    common += ["-U", line.user, "-f", line.password_file, *_PATIENCE]
     if line.cipher_suite:
         common += ["-C", str(line.cipher_suite)]
     return [*common, *words]
