@@ -1,0 +1,122 @@
+"""
+Faults that were found in ironcore's machinepoollet, each as the promise that ours keeps.
+
+Those of its reconcile (37 to 40) are in ``test_lies`` and ``test_pool``; those of its
+certificates (10, 11, 13) where certificates and the fence are tried.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from tests.poollet.chain import EXEC, PoolletCase, reactor, status, until
+from tests.poollet.doubles import MACHINES
+from twisted_exec.api.status import TooManyRequests
+from twisted_exec.poollet.service import Poollet
+from twisted_exec.streaming.upgrade_client import UpgradeRefused
+
+
+class FaultTests(PoolletCase):
+    """A poollet with one machine, whose runtime does as it likes."""
+
+    async def refused(self, **more: Any) -> UpgradeRefused:
+        """Why a console is not opened: always a Status, with the code of its answer."""
+        with self.assertRaises(UpgradeRefused) as caught:
+            await self.open(**more)
+        told = status(caught.exception.body)
+        self.assertEqual((told["kind"], told["code"]), ("Status", caught.exception.code))
+        return caught.exception
+
+    async def test_1_unauthenticated_is_401(self) -> None:
+        """Nobody is told 401, not 200 with nothing in it."""
+        await self.start()
+        self.assertEqual((await self.refused(user=b"", identity=None)).code, 401)
+
+    async def test_2_exhausted_is_429(self) -> None:
+        """A runtime that is full is 429 with the time to wait, not a broken connection."""
+        await self.start()
+        self.runtime.refusals["exec"] = TooManyRequests("too many tokens", retry_after_seconds=7)
+        refused = await self.refused()
+        self.assertEqual(refused.code, 429)
+        self.assertEqual(status(refused.body)["details"]["retryAfterSeconds"], 7)
+
+    async def test_5_each_machine_is_authorised(self) -> None:
+        """Who may reach the pool has not every console on it."""
+        await self.start()
+        self.allowed = {
+            ("exec-apiserver", "machinepools/proxy", "pool-a"),
+            ("joe", "machinepools/proxy", "pool-a"),
+        }
+        self.assertEqual((await self.refused(user=b"joe")).code, 403)
+
+    async def test_7_the_runtime_knows_the_user(self) -> None:
+        """The user's name goes as far as the token."""
+        await self.start()
+        await self.view()
+        self.assertEqual(self.runtime.execs[0][1], "jane")
+
+    async def test_9_by_uid(self) -> None:
+        """After a delete and a new one of the same name the old machine is nobody's console."""
+        old = self.runtime.add(machine_uid="u-old", machine_namespace="lab", machine_name="vm")
+        self.poollet = Poollet(self.settings(), self.client, self.runtime, self.audit, reactor)
+        self.poollet.startService()
+        self.addCleanup(self.stop)
+        await until(lambda: len(self.runtime.machines) == 2)  # the old one is not ours to end
+        uid = (await self.client.get(MACHINES, "vm", "lab"))["metadata"]["uid"]
+        await until(lambda: self.poollet.loop.machine_of(uid))
+        await self.view()
+        self.assertNotEqual(self.runtime.execs[0][0], old.metadata.id)
+
+    async def test_12_probes(self) -> None:
+        """Probes need no certificate, and readiness asks the runtime."""
+        await self.start()
+        self.assertEqual((await self.get("/healthz"))[0], 200)
+        self.assertEqual((await self.get("/readyz"))[0], 200)
+
+    async def test_19_only_where_it_may(self) -> None:
+        """A URL that leads elsewhere is not dialled; nor is a credential passed on where it may."""
+        await self.start()
+        for url in (
+            "http://169.254.169.254/latest/canary",
+            "https://internal.example/canary",
+            "gopher://127.0.0.1/canary",
+            "http://canary@127.0.0.1:1/",
+        ):
+            self.runtime.url, good = url, self.runtime.url
+            refused = await self.refused()
+            self.runtime.url = good
+            self.assertEqual(refused.code, 502)
+            self.assertNotIn(b"canary", refused.body)
+        await self.view([(b"Authorization", b"Bearer canary"), (b"Cookie", b"canary")])
+        self.assertNotIn(b"canary", self.lines.heads[0])
+
+    async def test_20_no_host(self) -> None:
+        """A URL without a host, as one provider makes them by default, is refused, not guessed."""
+        await self.start()
+        self.runtime.url = "http://:20251/exec/T"
+        refused = await self.refused()
+        self.assertEqual(refused.code, 502)
+        self.assertIn("names no host", status(refused.body)["message"])
+
+    async def test_20_empty(self) -> None:
+        """An empty URL is a runtime without consoles, not this host's port 80."""
+        await self.start()
+        self.runtime.url = ""
+        self.assertEqual((await self.refused()).code, 501)
+
+    async def test_35_states(self) -> None:
+        """A machine that is off has no console: told at once, and the runtime is not asked."""
+        await self.start()
+        await self.client.patch(MACHINES, "vm", {"spec": {"power": "Off"}}, "lab")
+        refused = await self.refused(path=EXEC.format("lab", "vm"))
+        self.assertIn(refused.code, (409, 503))
+        self.assertEqual(self.runtime.execs, [])
+
+    async def test_36_host_name(self) -> None:
+        """What is preferred first, a Hostname, is among what is reported by default."""
+        await self.start(addresses=())
+        pool = self.poollet.pools.get("pool-a")
+        assert pool is not None
+        told = {one["type"]: one["address"] for one in pool["status"]["addresses"]}
+        self.assertEqual(told["Hostname"], socket.gethostname())
