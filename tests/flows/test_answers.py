@@ -512,6 +512,7 @@ class Meddling:
         return Deferred.fromCoroutine(self._exec(request, facts))
 
     async def _exec(self, request: pb.ExecRequest, facts: dict[str, str]) -> pb.ExecResponse:
+        self.facts = facts
         answer = await self._runtime.exec(request, **facts)
         if self.exec_answer is not None:
             answer = pb.ExecResponse(url=await self.exec_answer(answer.url))
@@ -633,11 +634,14 @@ class RuntimeTests(AnswersCase):
         return found[-1]
 
     async def use(self, url: str) -> str:
-        """Open the console behind an exec URL as anyone could who has it; close it again."""
+        """Open the console behind an exec URL as the poollet would; close it again."""
         path = url[url.index("/exec/") :]
+        user, uid = (self.meddling.facts[name] for name in ("user", "machine_uid"))
+        told = f"\r\nX-Twisted-Exec-User: {user}\r\nX-Twisted-Exec-Machine-Uid: {uid}\r\n\r\n"
         endpoint = unix_client_endpoint(reactor, f"{self.sockets}/streams")
         viewer: Any = await connectProtocol(endpoint, _Viewer())
-        viewer.transport.write(handshake().replace(b"/exec", path.encode(), 1))
+        request = handshake().replace(b"/exec", path.encode(), 1)
+        viewer.transport.write(request.replace(b"\r\n\r\n", told.encode()))
         await self.until(lambda: b"\r\n\r\n" in viewer.data)
         self.assertIn(b"101 Switching Protocols", viewer.data)
         viewer.transport.abortConnection()
