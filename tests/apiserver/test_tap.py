@@ -49,6 +49,37 @@ class OptionsTests(SynchronousTestCase):
             told = self.refused(arguments(**{name: ""}))
             self.assertTrue(told.startswith(f"exec-apiserver: --{name} is missing: "), told)
 
+    def test_signing(self) -> None:
+        """Two authorities, and for how long they sign; none by itself."""
+        told = self.settings(arguments())
+        self.assertEqual((told.signing, told.client_signing), (None, None))
+        self.assertEqual(told.signing_seconds, 8760 * 3600)
+        client = "cluster-signing-kube-apiserver-client"
+        files = {
+            "cluster-signing-cert-file": "a.crt",
+            "cluster-signing-key-file": "a.key",
+            f"{client}-cert-file": "b.crt",
+            f"{client}-key-file": "b.key",
+            "cluster-signing-duration": "1h30m10s",
+        }
+        told = self.settings(arguments(**files))
+        self.assertEqual(told.signing_seconds, 5410)
+        for pair, name in ((told.signing, "a"), (told.client_signing, "b")):
+            assert pair is not None
+            here = Path.cwd()
+            self.assertEqual(pair.certificate, str(here / f"{name}.crt"))
+            self.assertEqual(pair.key, str(here / f"{name}.key"))
+
+    def settings(self, words: list[str]) -> Settings:
+        options = Options()
+        options.parseOptions(words)
+        return settings(options)
+
+    def test_scheduler(self) -> None:
+        """One of the two flags, or none."""
+        told = self.refused([*arguments(), "--scheduler", "--no-scheduler"])
+        self.assertIn("--scheduler and --no-scheduler: give one of them", told)
+
     def test_bad_values(self) -> None:
         """Values that make no sense are told with what would."""
         for name, value, told in [
@@ -57,6 +88,10 @@ class OptionsTests(SynchronousTestCase):
             ("preferred-address-types", "Hostname,Carrier", "'Carrier' is none of Hostname"),
             ("machinepoollet-timeout", "soon", "--machinepoollet-timeout: 'soon' is no number"),
             ("drain-seconds", "-1", "--drain-seconds: '-1' is no number of seconds"),
+            ("cluster-signing-duration", "9m", "--cluster-signing-duration: give a duration"),
+            ("cluster-signing-duration", "1 year", "--cluster-signing-duration: give a duration"),
+            ("cluster-signing-key-file", "k", "--cluster-signing-cert-file is missing"),
+            ("cluster-signing-cert-file", "c", "--cluster-signing-key-file is missing"),
         ]:
             self.assertIn(told, self.refused(arguments(**{name: value})))
 
