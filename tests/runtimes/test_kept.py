@@ -162,7 +162,7 @@ class KeptTests(KeptCase):
         await first.stopService()
         (pid,) = self.pids()
         os.kill(pid, signal.SIGSTOP)
-        self.patch(qemu_run, "_START_SECONDS", 1.0)
+        self.patch(qemu_run, "_START_SECONDS", 3.0)
         second = await self.start()
         await self.until_running(second, id)
         self.assertNotIn(pid, self.pids())

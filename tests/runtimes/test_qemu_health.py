@@ -18,7 +18,7 @@ class HealthTests(QemuCase):
     async def test_hangs(self) -> None:
         """A QEMU that does not answer is told of, once, and so is that it answers again."""
         driver = self.driver()
-        driver.watch_seconds, driver.answer_seconds = 0.05, 0.2
+        driver.watch_seconds, driver.answer_seconds = 0.05, 2.0
         await self.line(self.run_of(driver))
         pid = self.leaders[0].pid
         os.kill(pid, signal.SIGSTOP)

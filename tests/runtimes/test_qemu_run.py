@@ -110,14 +110,6 @@ class EndTests(QemuCase):
         self.assertEqual(ending.reason, POWERED_OFF)
         self.assertEqual(ending.message, 'machine "default/m" powered itself off')
 
-    async def test_runtime_dies(self) -> None:
-        """When nobody holds its terminal any more (the runtime was killed) QEMU ends by itself."""
-        run = self.run_of(self.driver())
-        await self.line(run)
-        assert run._process is not None
-        run._process.close()
-        await self.until(lambda: not self.alive())
-
 
 HANGS_UP_FIRST = """
 import re, socket, sys
@@ -252,10 +244,11 @@ class GuestTests(QemuCase):
         """A guest that restarts keeps its line."""
         line = await self.line(self.run_of(self.driver()))
         await line.until(b"ok")
-        line.got = b""
-        line.transport.write(b"@")
-        await line.until(b"ok")
-        self.assertIn("Reset", self.reasons())
+        for _ in range(3):
+            line.got = b""
+            line.transport.write(b"@")
+            await line.until(b"ok")
+        self.assertEqual(self.reasons().count("Reset"), 1)  # of many in a row
 
     async def test_line_is_lost(self) -> None:
         """A socket that is closed while the machine goes on is opened again, by itself."""

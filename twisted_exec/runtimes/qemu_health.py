@@ -23,6 +23,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from .interfaces import MachineFacts
 from .qmp import QMPError
 
+_SELDOM_SECONDS = 10.0
 _DISK_FULL = "DiskFull"
 _MESSAGES = {
     _DISK_FULL: "the host has no room for the machine's disks: it stands still, and goes on by "
@@ -57,6 +58,7 @@ class Health:
         self._trouble = ""
         self._watching: Deferred[None] | None = None
         self._over = False
+        self._told_at: dict[str, float] = {}
 
     def start(self, every_seconds: float) -> None:
         """Ask so often, from now on."""
@@ -78,7 +80,16 @@ class Health:
         elif event == "BLOCK_IO_ERROR" and data.get("action") != "stop":
             # The guest learns of it as of a disk that fails.
             why = str(data.get("reason") or "input/output error")
-            self._facts.event("Warning", "DiskError", f"a disk failed: {why}")
+            self._seldom("Warning", "DiskError", f"a disk failed: {why}")
+        elif event == "RESET" and data.get("guest"):
+            self._seldom("Normal", "Reset", "the guest restarted")
+
+    def _seldom(self, type: str, reason: str, message: str) -> None:
+        """What a guest can have happen as often as it likes, which would drown all else."""
+        now = self._reactor.seconds()
+        if now - self._told_at.get(reason, -_SELDOM_SECONDS) >= _SELDOM_SECONDS:
+            self._told_at[reason] = now
+            self._facts.event(type, reason, message)
 
     async def _watch(self, every_seconds: float) -> None:
         while not self._over:

@@ -1,9 +1,10 @@
 """
 QEMU as a process: one that ends with the runtime, or one that outlives it.
 
-The first has a pseudo-terminal of its own, for three reasons: it leads a session then, so a ``^C``
-at the runtime's terminal does not reach it; its complaints can be read; and it is hung up,
-and ends, when the runtime is killed.
+The first has a pseudo-terminal of its own, for two reasons: it leads a session then, so a ``^C``
+at the runtime's terminal does not reach it; and its complaints can be read.  When the runtime is
+killed it is hung up, and killed by the kernel (setpriv(1), PR_SET_PDEATHSIG): hung up alone,
+QEMU with ``-icount`` on a busy host was seen to wait for itself for ever.
 
 The second leads a session, too (``setsid``), but prints into a file, so that nothing hangs it up.  Its
 end is told by a descriptor of the process (pidfd_open(2)), whether we started it or an
@@ -60,8 +61,10 @@ class BoundProcess(ProcessProtocol):
         self, words: Sequence[str], environment: Mapping[str, str], reactor: Any
     ) -> Leader | None:
         """Start it; :return: it, or ``None`` when it has ended already."""
+        mortal = shutil.which("setpriv", path=PATH)
+        words = [mortal, "--pdeathsig", "KILL", *words] if mortal else list(words)
         transport = reactor.spawnProcess(
-            self, words[0], list(words), env=dict(environment), path="/", usePTY=True
+            self, words[0], words, env=dict(environment), path="/", usePTY=True
         )
         return leader(transport.pid) if transport.pid else None
 

@@ -156,6 +156,8 @@ class QemuRun:
         await self._until_heard()
         if parts is not None and parts.ignition:
             os.unlink(parts.ignition)  # QEMU has read it
+        if parts is None and (await self._ask("query-kvm")).get("enabled"):
+            self._accelerator = KVM
         if (await self._ask("query-status")).get("status") == "prelaunch":
             await self._ask("cont")
         self._health.start(self._driver.watch_seconds)
@@ -308,8 +310,6 @@ class QemuRun:
             self._power.guest_did_it = bool(data.get("guest")) and (
                 data.get("reason") != "guest-panic"
             )
-        elif event == "RESET" and data.get("guest"):
-            self._facts.event("Normal", "Reset", "the guest restarted")
         elif event == "GUEST_PANICKED":
             self._power.why = "the guest's system panicked"
             self._facts.event("Warning", "Panicked", self._power.why)
