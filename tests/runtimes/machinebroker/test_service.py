@@ -15,7 +15,7 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes.machinebroker.identity import Identity
 from twisted_exec.testing.cluster import unreachable
 
-from .support import CLASS, MACHINES, NAMESPACE, POOL, POOLS, BrokerCase, pool
+from .support import CLASS, MACHINES, NAMESPACE, POOL, BrokerCase
 
 SECRETS = kinds.SECRETS.resource
 
@@ -233,65 +233,6 @@ class TargetAwayTests(BrokerCase):
         error = await self.refusal(self.made(broker))
         self.assertIsInstance(error, BadGateway)
         self.assertIn("this broker's credentials", error.message)
-
-
-class StatusTests(BrokerCase):
-    """What is offered."""
-
-    async def quantity(self, broker: Any) -> dict[str, int]:
-        told = (await broker.status(pb.StatusRequest())).machine_class_status
-        return {each.machine_class.name: each.quantity for each in told}
-
-    async def test_quantity(self) -> None:
-        """What is left in the target, and what we have there: the poollet subtracts that itself."""
-        broker = await self.make_runtime()
-        await self.until(lambda: broker.offer.names())
-        self.assertEqual(await self.quantity(broker), {CLASS: 10})
-        await self.made(broker)
-        key = f"{IRONCORE.capacity_prefix}{CLASS}"
-        left = {"status": {"allocatable": {key: "9"}}}
-        await self.target.client.patch(POOLS, POOL, left, subresource="status")
-        self.assertEqual(await self.quantity(broker), {CLASS: 10})
-
-    async def test_selected_pools(self) -> None:
-        """Of several pools those count that the selector chooses."""
-        for name, labels in (
-            ("p-1", {"zone": "n"}),
-            ("p-2", {"zone": "n"}),
-            ("p-3", {"zone": "s"}),
-        ):
-            self.target.cluster.put((POOLS, "", name), pool(name, allocatable="2", labels=labels))
-        broker = await self.make_runtime(place=self.place(pool="", selector={"zone": "n"}))
-        await self.until(lambda: broker.offer.names())
-        self.assertEqual(await self.quantity(broker), {CLASS: 4})
-        made = await self.made(broker)
-        spec = self.target.object(made.metadata.id)["spec"]
-        self.assertEqual(spec["machinePoolSelector"], {"zone": "n"})
-        self.assertNotIn("machinePoolRef", spec)
-
-
-class EventTests(BrokerCase):
-    """Events of the target."""
-
-    async def test_filters(self) -> None:
-        """Only of our machines; from and to a time, in seconds or in nanoseconds."""
-        broker = await self.make_runtime()
-        made = await self.made(broker)
-        stranger = {"metadata": {"name": "s", "namespace": NAMESPACE, "uid": "other"}}
-        self.target.happened(stranger, "Strange")
-        obj = self.target.object(made.metadata.id)
-        self.target.happened(obj, "Later", lastTimestamp="2026-01-01T00:01:00Z")
-        second = 10**9
-        for first, last, expected in (
-            (0, 0, ["Running", "Later"]),
-            (1767225601, 0, ["Later"]),
-            (1767225601 * second, 0, ["Later"]),
-            (0, 1767225600, ["Running"]),
-            (1767225600 * second, 1767225601 * second, ["Running"]),
-        ):
-            asked = pb.EventFilter(events_from_time=first, events_to_time=last)
-            events = (await broker.list_events(pb.ListEventsRequest(filter=asked))).events
-            self.assertEqual([each.spec.reason for each in events], expected, asked)
 
 
 class WhoTests(BrokerCase):

@@ -1,0 +1,93 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.objects`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.contracts.machine_runtime import machine
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DIALECTS, IRONCORE
+from twisted_exec.api.status import BadRequest
+from twisted_exec.api.strategy import for_create
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revisions_disks import image_disk
+from twisted_exec.runtimes.machinebroker.objects import new_id, power_of, read, to_object
+from twisted_exec.runtimes.machinebroker.place import Place
+
+from .support import CLASS, NAMESPACE
+
+
+class ObjectTests(SynchronousTestCase):
+    """Machines in targets of every dialect."""
+
+    def test_valid(self) -> None:
+        """What is made is what the dialect's API server takes, and says the same when read."""
+        for dialect in DIALECTS:
+            wanted = machine("x", CLASS)
+            disk = pb.Volume(name="data", device="odb")
+            disk.local_disk.size_bytes = 5
+            image = pb.Volume(name="root", device="oda")
+            image.local_disk.image.image = "registry.example/image"
+            if dialect.image_field:
+                image = image_disk("registry.example/image")
+            wanted.spec.volumes.extend([image, disk])
+            place = Place(dialect, NAMESPACE, "a", "p")
+            id = new_id(wanted.metadata.labels, place)
+            kind = kinds.of(dialect)[0]
+            made = for_create(kind, to_object(wanted, id, place), namespace=NAMESPACE, now=1e9)
+            self.assertEqual(dialect.pool_name(made), "p", dialect.name)
+            held = read(made, place)
+            self.assertEqual(held.machine.spec, wanted.spec, dialect.name)
+            self.assertEqual(held.machine.metadata.labels, wanted.metadata.labels)
+            self.assertIn(f"machinebroker.{dialect.runtime_prefix.partition('.')[2]}", str(made))
+
+    def test_ids(self) -> None:
+        """One for a UID of a cluster; without a UID another each time."""
+        place, labels = Place(IRONCORE, NAMESPACE, "a"), machine("x", CLASS).metadata.labels
+        self.assertEqual(new_id(labels, place), new_id(labels, place))
+        self.assertNotEqual(new_id(labels, place), new_id(labels, Place(IRONCORE, NAMESPACE, "b")))
+        self.assertNotEqual(new_id({}, place), new_id({}, place))
+        self.assertRegex(new_id({}, place), r"\A[0-9a-f]{63}\Z")
+
+    def test_too_large(self) -> None:
+        """What no object can keep is a bad request."""
+        wanted = machine("x", CLASS)
+        wanted.metadata.annotations["x"] = "x" * (100 << 10)
+        self.assertRaises(BadRequest, to_object, wanted, "i", Place(IRONCORE, NAMESPACE))
+        self.assertRaises(BadRequest, power_of, 7)
+
+    def test_garbled(self) -> None:
+        """Whatever somebody has made of an object, it is read or refused in words."""
+        place = Place(IRONCORE, NAMESPACE)
+        for part, value in (
+            ("status", {"conditions": [{"status": "True"}]}),
+            ("status", {"conditions": [7]}),
+            ("status", {"observedGeneration": 1 << 70}),
+            ("status", {"volumes": [{"name": "\ud800"}]}),
+            ("spec", {"volumes": [{"name": "x", "localDisk": {"sizeLimit": "much"}}]}),
+            ("spec", {"volumes": {"name": "x"}}),
+            ("spec", {"guestConfig": []}),
+        ):
+            made: Any = to_object(machine("x", CLASS), "i", place)
+            made[part] = value
+            if value == {"guestConfig": []}:
+                self.assertEqual(read(made, place).machine.spec.guest_config.hostname, "")
+            else:
+                self.assertRaises(ValueError, read, made, place)
+
+    def test_states(self) -> None:
+        """Each state of an object is one of a machine; one that nobody knows is none yet."""
+        place = Place(IRONCORE, NAMESPACE)
+        made: Any = to_object(machine("x", CLASS), "i", place)
+        for state, expected in (
+            ("Running", pb.MACHINE_RUNNING),
+            ("Shutdown", pb.MACHINE_SUSPENDED),
+            ("Terminated", pb.MACHINE_TERMINATED),
+            ("Strange", pb.MACHINE_PENDING),
+        ):
+            made["status"] = {"state": state}
+            self.assertEqual(read(made, place).machine.status.state, expected)
