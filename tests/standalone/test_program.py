@@ -278,6 +278,21 @@ class RefusedTests(StandaloneCase):
             file.write("99\n")
         await self.refused(r".*was written by a newer version", "--port", "0")
 
+    async def test_other_dialect(self) -> None:
+        """The directory is of another dialect, or of a time when there was but one."""
+        os.makedirs(self.state, 0o700)
+        path = os.path.join(self.state, "dialect")
+        with open(os.path.join(self.state, "objects.db"), "w"):
+            pass
+        for kept, given in (("", "onmetal"), ("onmetal", "ironcore")):
+            with open(path, "w") as file:
+                file.write(kept)
+            told = kept or "ironcore"
+            await self.refused(
+                rf".*has machines of {told}: give --dialect {told}, or choose another --state-dir",
+                *("--port", "0", "--dialect", given),
+            )
+
     async def test_damaged_store(self) -> None:
         """What is no database is not touched."""
         os.makedirs(self.state, 0o700)
@@ -292,6 +307,7 @@ class RefusedTests(StandaloneCase):
         """Options that make no sense."""
         await self.refused(r"--port: '99999' is no port from 0 to 65535; see", "--port", "99999")
         await self.refused(r"--drain-seconds: .*soon", "--drain-seconds", "soon")
+        await self.refused(r"--dialect: there is no dialect 'x': choose one of", "--dialect", "x")
         await self.refused(
             r"cannot read '.*/nix': No such file or directory",
             *("--port", "0", "--token-auth-file", "nix"),

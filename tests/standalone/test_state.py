@@ -100,3 +100,18 @@ class StateDirectoryTests(SynchronousTestCase):
         state.keep_names("admin.kubeconfig", {"x"})
         state.remove("admin.kubeconfig")
         self.assertFalse(os.path.exists(state.file("admin.kubeconfig")))
+
+
+class DialectTests(SynchronousTestCase):
+    """Tests for :meth:`StateDirectory.belong_to`."""
+
+    def test_kept(self) -> None:
+        """The first start says which; a later one must say the same."""
+        state = StateDirectory(self.mktemp())
+        state.open()
+        self.addCleanup(state.close)
+        state.belong_to("spheric")
+        state.belong_to("spheric")
+        with self.assertRaises(StateError) as caught:
+            state.belong_to("ironcore")
+        self.assertIn("has machines of spheric: give --dialect spheric", str(caught.exception))

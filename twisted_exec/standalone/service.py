@@ -49,7 +49,7 @@ from twisted_exec.standalone.machines import (
     wanted,
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
-from twisted_exec.standalone.state import StateDirectory
+from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import FORWARDING_USER, Pair, write_kubeconfig
@@ -154,6 +154,7 @@ class Standalone(Service):
     async def _start(self) -> None:
         self._state.open()
         self._open = True
+        self._state.belong_to(self.settings.dialect.name)
         self._state.remove(KUBECONFIG)
         certificates = self._prepared()
         self._sockets = runtime_directory(self._state.path)
@@ -206,7 +207,7 @@ class Standalone(Service):
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
         )
-        storage = SQLiteStorage(self._state.file("objects.db"), self._reactor)
+        storage = SQLiteStorage(self._state.file(OBJECTS), self._reactor)
         return APIServer(settings, storage, audit, self._reactor)
 
     def _poollet(

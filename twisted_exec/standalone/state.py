@@ -18,11 +18,15 @@ from __future__ import annotations
 import fcntl
 import os
 
+from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.tls.authority import write_private
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.unix import private_directory
 
 VERSION = 1
+OBJECTS = "objects.db"
+"""The API server's store."""
+_DIALECT = "dialect"
 
 
 class StateError(Exception):
@@ -60,6 +64,23 @@ class StateDirectory:
         except StateError:
             self.close()
             raise
+
+    def belong_to(self, dialect: str) -> None:
+        """
+        Note the dialect that its objects are of, or check that they are.
+
+        :raises StateError: they are of another one.
+        """
+        known = self.names(_DIALECT)
+        if not known and os.path.exists(self.file(OBJECTS)):
+            known = {DEFAULT.name}  # of a version that had no other
+        if known - {dialect}:
+            told = " ".join(sorted(known))
+            raise StateError(
+                f"{self.path} has machines of {told}: give --dialect {told}, or choose another "
+                "--state-dir"
+            )
+        self.keep_names(_DIALECT, {dialect})
 
     def close(self) -> None:
         """Let others have it.  The kernel does so, too, when we die."""
