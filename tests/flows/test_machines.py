@@ -4,10 +4,12 @@ Real virtual machines under a real runtime program: what reaches the guest, and 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -18,14 +20,21 @@ from tests import needs
 from tests.contracts.machine_runtime import machine
 from tests.runtimes.qemus import tiny_rom
 from tests.runtimes.support import User, open_console, pause
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.runtimes.processes import Family, ProcessTable
 from twisted_exec.runtimes.service import MARK
 
+from .consoles import Screen, watch
+from .deployment import Deployment, gone, machine_class
+from .deployment import machine as machine_object
 from .programs import Program, twistd
 
 reactor: Any = _reactor
+MACHINES = kinds.MACHINES.resource
 
 CLASSES = """
 classes:
@@ -188,3 +197,79 @@ class KeptTests(MachinesCase):
         self.assertEqual(await program.ended, 1)
         self.assertIn(b"1 machines that are kept, with their disks: start with", program.output)
         self.assertNotIn(b"Traceback", program.output)
+
+
+class ChainTests(MachinesCase):
+    """The same as a user of the API has it."""
+
+    timeout = 170
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        super().setUp()
+        self.deployment = Deployment(os.path.join(self.directory, "lab"))
+        self.addCleanup(self.deployment.stop)
+        shutil.copy(f"{self.directory}/runtime.yaml", self.deployment.path("runtime.yaml"))
+        await self.deployment.start_api()
+        await self.deployment.start_runtime("--keep-machines")
+        await self.deployment.start_poollet()
+        made = machine_class("tiny", "16Mi")
+        await self.deployment.client.create(kinds.MACHINECLASSES.resource, made)
+
+    def mark(self) -> str:
+        with open(self.deployment.path("runtime-state/runtime-id")) as file:
+            return file.read().strip() + "/"
+
+    async def until_seen(self, seen: Callable[[Object], bool]) -> Object:
+        while True:
+            found = await self.deployment.client.get(MACHINES, "vm-1", "default")
+            if seen(found):
+                return found
+            await pause()
+
+    async def test_life(self) -> None:
+        """
+        A machine waits for its image, and says so; it gets a disk while it runs; it outlives a
+        runtime that is killed, and its user's console is the same machine's.
+        """
+        client = self.deployment.client
+        body = machine_object("vm-1", "tiny")
+        body["spec"]["volumes"] = [
+            {"name": "root", "device": "oda", "localDisk": {"image": "system.raw"}}
+        ]
+        await client.create(MACHINES, body, "default")
+        found = await self.until_seen(lambda one: "ImageMissing" in json.dumps(one))
+        self.assertIn("put it there", json.dumps(found["status"]))
+        with open(os.path.join(self.images, "system.raw"), "wb") as file:
+            file.truncate(1 << 20)
+        await self.deployment.machine_in_state("vm-1", "Running")
+
+        more = [*body["spec"]["volumes"], {"name": "data", "device": "odb", "emptyDisk": {}}]
+        await client.patch(MACHINES, "vm-1", {"spec": {"volumes": more}}, "default")
+        found = await self.until_seen(
+            lambda one: (
+                [volume["state"] for volume in one["status"].get("volumes", [])]
+                == ["Attached", "Attached"]
+            )
+        )
+
+        (before,) = self.pids()
+        await self.deployment.runtime.stop(signal.SIGKILL)
+        await self.deployment.start_runtime("--keep-machines")
+        screen = await self.until_console()
+        await screen.ask(b"a", rb"a\.")
+        await screen.leave()
+        again = await self.until_seen(lambda one: one["status"].get("state") == "Running")
+        self.assertEqual(again["status"]["machineID"], found["status"]["machineID"])
+        self.assertEqual(self.pids(), [before])
+
+        await client.delete(MACHINES, "vm-1", "default")
+        await gone(client, MACHINES, "vm-1", "default")
+        self.assertEqual(self.pids(), [])
+
+    async def until_console(self) -> Screen:
+        """The poollet may need a moment to find the runtime again."""
+        while True:
+            try:
+                return await watch(self.deployment.admin, "vm-1")
+            except APIError:
+                await pause()
