@@ -30,6 +30,7 @@ MANIFESTS = (
     "howto/machines",
     "howto/metrics-reader",
     "howto/support",
+    "howto/virtual-machine",
     "howto/vm-1-operator",
 )
 
@@ -79,6 +80,11 @@ class RuntimeYamlTests(SynchronousTestCase):
             told = self.keys(f"Keys of a line of driver {driver}")
             self.assertEqual(told, of_lines - serial, driver)
             self.assertTrue(not of_lines & serial or serial <= of_lines, driver)
+
+    def test_virtual_machines(self) -> None:
+        """The classes of the page about them are what they should be."""
+        classes = config.load(str(HOWTO / "virtual-machines.yaml"))
+        self.assertEqual([one.name for one in classes], ["small", "netboot"])
 
     def test_libvirt(self) -> None:
         """Those of domains."""
