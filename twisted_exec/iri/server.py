@@ -46,10 +46,11 @@ from .revisions import CONSOLE, IRONCORE, SPHERIC
 from .revisions import revision as revision_named
 from .target import MutualTLS, Target, TargetError, parse_target
 
-_THREADS = 64
+# They are started as they are needed.
+_THREADS = 256
 # Of those, for methods that change something and may take long: questions, such as the one by
 # which a poollet tells that the runtime is alive, are never behind them.
-_CHANGES = 48
+_CHANGES = 224
 _CONCURRENT_CALLS = 512
 _LONGEST_CALL_SECONDS = 60.0
 _MAX_MESSAGE_BYTES = 4 << 20
