@@ -186,6 +186,20 @@ class KeptTests(KeptCase):
         kept = os.path.join(self.directory, "state", "machines", id, "machine")
         self.assertEqual(os.stat(kept).st_mode & 0o777, 0o600)
 
+    async def test_deleted_meanwhile(self) -> None:
+        """What is changed of a machine while it is deleted does not bring it back."""
+        runtime = await self.start()
+        id = await self.create(runtime)
+        record = runtime._machines.get(id)
+        changing = runtime.attach_volume(
+            pb.AttachVolumeRequest(machine_id=id, volume=pb.Volume(name="late"))
+        )
+        changing.addErrback(lambda failure: None)
+        await runtime.delete_machine(pb.DeleteMachineRequest(machine_id=id))
+        await changing
+        runtime._note(record)
+        self.assertEqual(os.listdir(os.path.join(self.directory, "state", "machines")), [])
+
 
 class NotKeptTests(KeptCase):
     """What ends with its runtime."""

@@ -431,7 +431,8 @@ class MachineRuntime(Service):
 
     def _note(self, record: Record) -> None:
         """:raises ServiceUnavailable: the machine is to be kept, and there is no room."""
-        if self._can_keep(record):
+        is_ours = self._machines.find(pb.MachineFilter(id=record.id))  # not deleted meanwhile
+        if is_ours and self._can_keep(record):
             self._storage.write(record)
 
     def _keep(self, record: Record, adopted: Sequence[Leader] = ()) -> None:
