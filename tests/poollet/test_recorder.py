@@ -30,10 +30,16 @@ class RecorderTests(SynchronousTestCase):
         self.client = self.cluster.client()
         self.recorder = self.make()
         self.vm = self.create("vm")
+        self.busy = False
 
     def make(self) -> Recorder:
         return Recorder(
-            self.client, self.clock, dialect=IRONCORE, host="pool-a", now=self.clock.seconds
+            self.client,
+            self.clock,
+            dialect=IRONCORE,
+            host="pool-a",
+            now=self.clock.seconds,
+            busy=lambda: self.busy,
         )
 
     def create(self, name: str) -> Any:
@@ -42,6 +48,21 @@ class RecorderTests(SynchronousTestCase):
     def events(self) -> list[Any]:
         found = self.successResultOf(self.client.list(kinds.EVENTS.resource, "lab"))["items"]
         return sorted(found, key=lambda event: str(event["metadata"]["uid"]))
+
+    def test_busy(self) -> None:
+        """While machines are made, Events wait; not for ever, and one that is counted is one."""
+        self.busy = True
+        for _ in range(3):
+            self.recorder.record(self.vm, "Normal", "Created", "made")
+        self.clock.advance(0.25)
+        self.assertEqual(self.events(), [])
+        self.busy = False
+        self.clock.advance(0.25)
+        self.assertEqual([event["count"] for event in self.events()], [3])
+        self.busy = True
+        self.recorder.record(self.vm, "Normal", "Other", "made")
+        self.clock.pump([0.25] * 8)
+        self.assertEqual(len(self.events()), 2)
 
     def test_told(self) -> None:
         """An Event says what, when and about whom, beside its object."""

@@ -163,6 +163,11 @@ class Loop:
             if work.running or (work.timer is not None and not work.away):
                 self._wake(uid, eager=True)
 
+    @property
+    def is_busy(self) -> bool:
+        """Somebody's machine is being worked on."""
+        return any(work.running for work in self._work.values())
+
     def machine_of(self, uid: str) -> list[pb.Machine]:
         """The runtime's machines for a Machine, as last listed."""
         return self.observed.get(uid, [])

@@ -46,6 +46,8 @@ SIMILAR_SECONDS = 600.0
 _COMBINED = "(combined from similar events): "
 _LONGEST_MESSAGE = 1024
 _ATTEMPTS = 12
+_LOOK_SECONDS, _LOOKS = 0.25, 8
+"""Events wait two seconds for more important work at most."""
 
 _Key = tuple[str, str, str, str | None]
 """UID, type, reason and message; ``None`` for what is told as one."""
@@ -86,6 +88,7 @@ class Recorder:
     :param dialect: of the objects, which in lists may not tell what they are; says who tells.
     :param host: of ``source``: which of all poollets this is.
     :param now: seconds since the epoch.
+    :param busy: there is more important work just now; Events wait for its end, not for long.
     """
 
     _log = Logger()
@@ -98,8 +101,9 @@ class Recorder:
         dialect: Dialect,
         host: str,
         now: Callable[[], float] = time.time,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._client, self._clock, self._now = client, clock, now
+        self._client, self._clock, self._now, self._busy = client, clock, now, busy
         self._dialect, self._host = dialect, host
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
@@ -205,6 +209,10 @@ class Recorder:
         }
 
     async def _write(self) -> None:
+        for _ in range(_LOOKS):
+            if not self._busy():
+                break
+            await deferLater(self._clock, _LOOK_SECONDS)
         backoff = Backoff()
         while self._waiting:
             key = next(iter(self._waiting))

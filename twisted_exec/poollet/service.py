@@ -205,6 +205,7 @@ class Poollet(Service):
             dialect=settings.dialect,
             host=settings.pool,
             now=now,
+            busy=lambda: self.loop.is_busy,
         )
         self.loop = Loop(
             self._client,
