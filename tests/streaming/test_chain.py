@@ -317,9 +317,7 @@ class ChainTests(PlacesTestCase):
         with self.assertRaises(APIError) as caught:
             await connect(self.entry, head, self.user, clock=reactor, timeout_seconds=10)
         self.assertEqual(caught.exception.code, 404)
-        self.assertEqual(
-            caught.exception.message, 'machines.compute.ironcore.dev "nothing" not found'
-        )
+        self.assertEqual(caught.exception.message, 'machines "nothing" not found')
         self.assertEqual(self.first.records.ends()[0][1], 404)
 
     async def test_many(self) -> None:

@@ -330,7 +330,7 @@ class RefuseTests(ProxyTestCase):
         """Whatever is refused, the machine is named, once."""
         for problem, told in (
             (BadGateway("down"), 'machine "vm": down'),
-            (NotFound("machines", "vm"), 'machines.compute.ironcore.dev "vm" not found'),
+            (NotFound("machines", "vm"), 'machines "vm" not found'),
             (Forbidden("machine vm is not for ann"), "machine vm is not for ann"),
             (Forbidden("machine vm-2 is not vm"), 'machine "vm": machine vm-2 is not vm'),
         ):

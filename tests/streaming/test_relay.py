@@ -228,7 +228,7 @@ class RefuseTests(RelayCase):
         """A Status is passed on; what is neither that nor a log is 502, and names the machine."""
         body = json.dumps(NotFound("machines", "vm").to_status()).encode()
         for head, code, told in (
-            (b"HTTP/1.1 404 X\r\n", 404, 'machines.compute.ironcore.dev "vm" not found'),
+            (b"HTTP/1.1 404 X\r\n", 404, 'machines "vm" not found'),
             (b"HTTP/1.1 401 X\r\n", 502, "does not accept this server's credentials"),
             (b"HTTP/1.1 302 X\r\nLocation: /\r\n", 502, "status code 302, and no log"),
             (b"HTTP/1.1 200 X\r\nContent-Type: text/html\r\n", 502, "status code 200, and no log"),

@@ -68,7 +68,7 @@ class AnswerTests(SynchronousTestCase):
         answer = self.server.request("GET", "/missing")
         self.assertEqual(answer.code, 404)
         self.assertEqual(answer.json()["kind"], "Status")
-        self.assertEqual(answer.json()["message"], 'machines.compute.ironcore.dev "x" not found')
+        self.assertEqual(answer.json()["message"], 'machines "x" not found')
 
     def test_retry_after(self) -> None:
         """An error that passes says when to come back."""

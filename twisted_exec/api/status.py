@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-GROUP = "compute.ironcore.dev"
-
 _LONGEST_TEXT = 2048
 _LONGEST_RETRY_SECONDS = 3600
 
@@ -83,11 +81,15 @@ class Forbidden(APIError):
 
 
 class NotFound(APIError):
-    """``machines.compute.ironcore.dev "x" not found``."""
+    """
+    ``machines.compute.ironcore.dev "x" not found``.
+
+    :param group: empty in the core group, and where it is not known: a runtime has none.
+    """
 
     code, reason = 404, "NotFound"
 
-    def __init__(self, resource: str, name: str, group: str = GROUP, message: str = "") -> None:
+    def __init__(self, resource: str, name: str, group: str = "", message: str = "") -> None:
         qualified = f"{resource}.{group}" if group else resource
         super().__init__(
             message or f'{qualified} "{name}" not found',
@@ -112,7 +114,7 @@ class RequestTimeout(APIError):
 class AlreadyExists(APIError):
     code, reason = 409, "AlreadyExists"
 
-    def __init__(self, resource: str, name: str, group: str = GROUP) -> None:
+    def __init__(self, resource: str, name: str, group: str = "") -> None:
         qualified = f"{resource}.{group}" if group else resource
         super().__init__(
             f'{qualified} "{name}" already exists',
@@ -148,7 +150,7 @@ class Invalid(APIError):
     code, reason = 422, "Invalid"
 
     def __init__(
-        self, kind: str, name: str, causes: Sequence[Mapping[str, str]], group: str = GROUP
+        self, kind: str, name: str, causes: Sequence[Mapping[str, str]], group: str = ""
     ) -> None:
         told = ", ".join(f"{cause.get('field', '')}: {cause['message']}" for cause in causes)
         if len(causes) > 1:

@@ -421,7 +421,8 @@ def _explain_refusal(error: Any) -> str:
     kind, group, name = (error.details.get(key) or "" for key in ("kind", "group", "name"))
     if error.reason == "NotFound" and kind and name:
         singular = str(kind).removesuffix("s")
-        return str(error.message).replace(f'{kind}.{group} "{name}"', f'{singular} "{name}"')
+        qualified = f"{kind}.{group}" if group else kind
+        return str(error.message).replace(f'{qualified} "{name}"', f'{singular} "{name}"')
     if error.reason == "Forbidden":
         return f"forbidden: {error.message}"
     if error.reason == "Unauthorized":

@@ -182,7 +182,7 @@ def explain(refusal: Any, client: IRIClient) -> str:
     """The one line for a refusal; it may name where the runtime is, since the user did."""
     if client.trouble:
         return f"{client.target}: {client.trouble}"
-    told = str(refusal.message).replace("machines.compute.ironcore.dev", "machine")
+    told = str(refusal.message).replace('machines "', 'machine "')
     if refusal.retry_after_seconds:
         return f"{told}; try again in {refusal.retry_after_seconds} s"
     return told
