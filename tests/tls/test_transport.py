@@ -622,6 +622,21 @@ class DescriptorTests(LoopbackCase):
         peer.transport.write(b"four\n")
         self.assertEqual(await server.has(len(sent) + 5), sent + b"four\n")
 
+    async def test_new_keys_without_end(self) -> None:
+        """A peer that changes its keys all the time does not have the reactor to itself."""
+        port, accepted = await self.accepted()
+        peer = await self.peer(port)
+        server = await accepted
+        server.transport.pauseProducing()
+        for _ in range(10):
+            await peer.change_keys()
+        peer.transport.write(b"one\n")
+        reads, read = [], server.transport.doRead
+        server.transport.doRead = lambda: reads.append(1) or read()  # type: ignore[func-returns-value]
+        server.transport.resumeProducing()
+        self.assertEqual(await server.has(4), b"one\n")
+        self.assertGreaterEqual(len(reads), 10)
+
     async def test_new_keys_while_nothing_can_be_written(self) -> None:
         """
         One whose socket is full cannot confirm the new keys at once: it reads on when it can.

@@ -11,6 +11,8 @@ What that asks for, and where each is met:
 
 * **OpenSSL may hold what no event will tell of.**  A record is read whole (:data:`RECORD_BYTES`
   is the largest), so nothing is left in it but when ``pending`` says so, which is asked.
+* **A message that is no data ends a read.**  OpenSSL would go on to the next record as long as the
+  kernel has any: a peer that changes its keys without end would have the reactor to itself.
 * **After a short record nothing more is asked for.**  Finding out that there is nothing costs more
   than the event that tells when there is: epoll tells again as long as the kernel has bytes.
 * **Reading may have to write** (a KeyUpdate wants an answer) when the kernel takes nothing: the write
@@ -98,6 +100,8 @@ class _TLSOnDescriptor(_Socket):
         :param seconds: after which a handshake that is not over is cut, or ``None``.
         """
         self._engine, self._clock = engine, clock
+        # pyOpenSSL sets this for each connection, and has no name for the reverse.
+        SSL._lib.SSL_clear_mode(engine._ssl, SSL._lib.SSL_MODE_AUTO_RETRY)  # type: ignore[attr-defined]
         if seconds is not None:
             self._deadline = clock.callLater(seconds, self._too_slow)
 
