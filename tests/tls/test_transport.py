@@ -483,6 +483,14 @@ class StreamTLSTests(LoopbackCase):
         client.transport.loseConnection()
         self.assertIsInstance(await server.lost, ConnectionLost)
 
+    async def test_end_unanswered(self) -> None:
+        """Nor is one that is told that we are done, and says nothing."""
+        self.linger(0.01)
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.pauseProducing()
+        server.transport.loseConnection()
+        self.assertIsInstance(await server.lost, ConnectionLost)
+
     async def test_truncated(self) -> None:
         """A peer that goes without saying so is told from one that ended cleanly."""
         server, client = await self.pair(self.server_tls(), self.client_tls())

@@ -53,7 +53,8 @@ from twisted_exec.tls.server import ServerTLS
 from twisted_exec.tls.transport import Connecting, TCPClient, TCPConnector, TCPServer
 
 LINGER_SECONDS = 30.0
-"""How long a peer that has ended the stream may take to read what is left for it."""
+"""How long a peer may take for the end: that has ended the stream, to read what is left for it; that reads
+our end, to say its own."""
 
 RECORD_BYTES = 1 << 14
 """The most plain bytes that one TLS record carries."""
@@ -309,7 +310,11 @@ class _TLSOnDescriptor(_Socket):
         except SSL.Error:
             return main.CONNECTION_LOST
         self._our_end_sent = True
-        return main.CONNECTION_DONE if both or self._peer_ended else None
+        if both or self._peer_ended:
+            return main.CONNECTION_DONE
+        if self._deadline is None:
+            self._deadline = self._clock.callLater(LINGER_SECONDS, self._too_slow)
+        return None
 
     def readConnectionLost(self, reason: Failure) -> None:
         """Called by the reactor for what a plain socket would call a half-close."""

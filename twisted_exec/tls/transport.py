@@ -213,7 +213,7 @@ class StreamTLS(TLSMemoryBIOProtocol):
 
     A peer that connects and then sends nothing, or withholds its certificate,
     is cut after the factory's ``handshake_seconds``; one that has ended the stream and does not
-    read what is left is cut as well.
+    read what is left is cut as well, and one that does not end it when we have.
 
     What one read of the socket brought is delivered in one piece, and what one
     ``write`` was given is sent in one piece; Twisted does both record by record, which
@@ -269,6 +269,12 @@ class StreamTLS(TLSMemoryBIOProtocol):
             self._tlsShutdownFinished(None)
         else:
             self._tlsShutdownFinished(Failure(ended))
+
+    def _shutdownTLS(self) -> None:
+        super()._shutdownTLS()
+        if self._deadline is None and not (self._lostTLSConnection or self._aborted):
+            # The peer has not said its own end yet, and may never do so.
+            self._deadline = self.factory.clock.callLater(_LINGER_SECONDS, self._too_slow)
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         # A socket that is to close and has a paused producer resumes it when its
