@@ -75,7 +75,7 @@ class ConsoleTests(ChainTestCase):
         self.assertEqual(headers["audit-id"], [self.audit[0]["session"]])
         self.assertNotEqual(self.audit[0]["session"], "chosen")
 
-    async def test_audit(self) -> None:
+    async def test_33_audit(self) -> None:
         """One start and one end, with who, what and how much."""
         end = await self.open()
         end.transport.write(b"hello")  # type: ignore[union-attr]
@@ -97,7 +97,7 @@ class ConsoleTests(ChainTestCase):
             self.assertEqual(last[key], value)
         self.assertEqual((last["bytes_to_machine"], last["bytes_to_user"]), (5, 5))
 
-    async def test_create_whatever_the_method(self) -> None:
+    async def test_6_create_whatever_the_method(self) -> None:
         """Opening a console needs ``create``; ``get`` alone opens none, GET or POST."""
         role = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -124,7 +124,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn("cannot upgrade to 'h2c'", await self.refused(400, headers=h2c))
         await self.refused(405, method=b"PUT")
 
-    async def test_cross_site(self) -> None:
+    async def test_22_cross_site(self) -> None:
         """A page of another site does not open a console with the browser's certificate."""
         for origin in (b"https://evil.example", b"null"):
             told = await self.refused(403, headers=[*WEBSOCKET, (b"Origin", origin)])
@@ -223,7 +223,7 @@ class ConsoleTests(ChainTestCase):
         self.assertIn(f'machine pool "{POOL}" has no usable address', told)
         self.assertIn("known addresses: none", told)
 
-    async def test_deleted_machine(self) -> None:
+    async def test_8_deleted_machine(self) -> None:
         """Deleting a machine ends its sessions with the reason, told beside the stream."""
         end = await self.open()
         await self.admin.delete(MACHINES, "vm", "default")
@@ -256,7 +256,7 @@ class ConsoleTests(ChainTestCase):
         other.transport.write(b"still here")  # type: ignore[union-attr]
         await self.until(lambda: other.received == b"still here")
 
-    async def test_deleted_pool(self) -> None:
+    async def test_8_deleted_pool(self) -> None:
         """Deleting a pool ends the sessions of all its machines."""
         end = await self.open()
         await self.admin.delete(POOLS, POOL)
@@ -264,7 +264,7 @@ class ConsoleTests(ChainTestCase):
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("PoolDeleted", None)])
 
-    async def test_withdrawn(self) -> None:
+    async def test_8_withdrawn(self) -> None:
         """Taking the role away ends the session soon, with the reason."""
         await self.admin.create(BINDINGS, binding("jane", "edit"), "default")
         end, other = await self.open(user="jane"), await self.open()
@@ -365,7 +365,7 @@ class ConsoleTests(ChainTestCase):
         await self.until(self.ends)
         self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
-    async def test_shutting_down(self) -> None:
+    async def test_28_shutting_down(self) -> None:
         """A server that stops ends its sessions and says why."""
         end = await self.open()
         await self.server.stopService()
@@ -380,7 +380,7 @@ class AddressTests(ChainTestCase):
     address_types = ("Hostname", "InternalIP", "ExternalIP")
     poollet_seconds = 1.0
 
-    async def test_next_address(self) -> None:
+    async def test_36_next_address(self) -> None:
         """An address that does not answer is passed over for the next."""
         _, port = await self.poollet()
         # 127.0.0.2 and this name answer nobody; the poollet is at 127.0.0.1.
@@ -414,7 +414,7 @@ class AddressTests(ChainTestCase):
         await self.make_machine()
         self.assertIn("known addresses: InternalDNS=localhost", await self.refused(503))
 
-    async def test_slow(self) -> None:
+    async def test_25_slow(self) -> None:
         """A poollet that says nothing is 504."""
         made, port = await self.poollet()
         made.silent = True
@@ -475,7 +475,7 @@ class TokenTests(ChainTestCase):
         end.transport.write(b"still here")  # type: ignore[union-attr]
         await self.until(lambda: end.received == b"still here")
 
-    async def test_taken_away(self) -> None:
+    async def test_8_token_taken_away(self) -> None:
         """A token that is no more ends its session at the next look."""
         end = await self.open(user="", headers=[*WEBSOCKET, self.token])
         self.write("other,jane,1,dev\n")

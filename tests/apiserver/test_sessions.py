@@ -323,7 +323,7 @@ class DeletionTests(ObjectsCase):
         self.pass_time(120)
         self.assertEqual([each["spec"]["session"] for each in self.stored()], ["s-2"])
 
-    def test_at_another_server(self) -> None:
+    def test_29_ended_at_another_server(self) -> None:
         """Whichever server it is deleted at, the one that carries the session ends it."""
         others, _ = self.server("two")
         other = Carried(others, 7).begin()

@@ -409,7 +409,7 @@ class TerminalTests(TerminalCase):
         await self.ends_so(process, 0)
         self.assertEqual(attachment.wishes, [])
 
-    async def test_no_escape(self) -> None:
+    async def test_31_no_escape(self) -> None:
         """With --escape none every key is the machine's."""
         attachment = self.serve(EchoAttachment(b"$ "))
         process = self.start_on_terminal("--escape", "none")

@@ -67,7 +67,7 @@ class TrafficTests(SessionCase):
         other.viewer.data_received(b"sion\r")
         self.assertEqual(self.console.heard(), b"version\r")
 
-    def test_scrollback(self) -> None:
+    def test_32_scrollback(self) -> None:
         """Who comes later reads what was printed before, then what is printed now."""
         self.console.says(b"U-Boot 2023.01\r\n")
         self.console.says(b"=> ")
@@ -136,7 +136,7 @@ class RoleTests(SessionCase):
         self.assertEqual(bob.viewer.bytes_to_machine, 0)
         self.assertEqual(self.ann.since(), b"=> ")
 
-    def test_take_over(self) -> None:
+    def test_29_take_over(self) -> None:
         """Who takes over is heard, with a window of its own size; who drove is not, and reads by whom."""
         bob = self.attach(user="bob")
         bob.viewer.window_changed(TerminalSize(132, 50))

@@ -327,7 +327,7 @@ class AttachmentTransportContract(SynchronousTestCase):
 
     # What the user asked for.
 
-    def test_looking_on(self) -> None:
+    def test_21_looking_on(self) -> None:
         """Neither keys nor sizes of one who looks on reach the machine; they are told so, once."""
         user = self.begin(query=b"?stdin=true&stdout=true&tty=true&readOnly=true")
         self.assertTrue(self.transport.asked.read_only)
@@ -342,7 +342,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.transport.write(b"seen")
         self.assertEqual(user.output(), b"seen")
 
-    def test_no_input_asked(self) -> None:
+    def test_21_no_input_asked(self) -> None:
         """Input of one who asked for output alone is dropped without a word; sizes count."""
         user = self.begin(query=b"?stdout=true&tty=true")
         user.types(b"x" * 5000)
@@ -465,7 +465,7 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.transport.end(Ending(COMPLETED))
         self.over(user, "client closed")
 
-    def test_user_vanishes(self) -> None:
+    def test_30_user_vanishes(self) -> None:
         """So is one whose connection is lost."""
         user = self.begin()
         user.client.lose()

@@ -155,7 +155,7 @@ class HostileTests(TestCase):
             # A token has 43 characters; nothing else that is written looks like one.
             self.assertNotRegex(text, rb"(?<![\w-])(?=[a-z0-9_-]*[A-Z])[\w-]{43}(?![\w-])")
 
-    async def test_slow_clients(self) -> None:
+    async def test_25_slow_clients(self) -> None:
         """Very many that connect and dawdle, at every stage, keep nobody waiting."""
         dawdlers: list[Peer] = []
         for port in self.ports.values():

@@ -76,7 +76,7 @@ class LogCase(TestCase):
 class KubectlTests(LogCase):
     """Every kubectl there is."""
 
-    async def test_options(self) -> None:
+    async def test_32_log(self) -> None:
         """All of it, the last lines, the first bytes, lately, with times; and what there is not."""
         before = time.time_ns()
         await self.say("one", "two", "three")
@@ -120,7 +120,7 @@ class KubectlTests(LogCase):
         self.assertEqual(code, 1)
         self.assertIn("tailLines: Invalid value: -1: must be greater than or equal to 0", told)
 
-    test_options.skip = test_raw.skip = needs.kubectl()  # type: ignore[attr-defined]
+    test_32_log.skip = test_raw.skip = needs.kubectl()  # type: ignore[attr-defined]
 
 
 class FollowTests(LogCase):

@@ -49,7 +49,7 @@ class ProtocolTests(TestCase):
             self.assertEqual(user.detached_with, [])
             await deferLater(reactor, 0.01)  # type: ignore[arg-type]
 
-    async def test_all(self) -> None:
+    async def test_22_every_protocol(self) -> None:
         """Keys, output, sizes, what else is asked for, and leaving are the same in all of them."""
         for number, protocol in enumerate((*PROTOCOLS, UNNAMED, OVER_SPDY)):
             client, user = await self.opened(protocol)

@@ -64,7 +64,7 @@ class ReloadTests(TestCase):
         while await self.shown(port) != wanted:
             await pause()
 
-    async def test_certificates(self) -> None:
+    async def test_11_certificates(self) -> None:
         """Each program's certificates; what is open goes on, and what is opened works."""
         pki = self.deployment.pki
         pool = await self.deployment.client.get(kinds.MACHINEPOOLS.resource, POOL)
@@ -84,7 +84,7 @@ class ReloadTests(TestCase):
         await self.works(another)
         await another.leave()
 
-    async def test_authority_of_users(self) -> None:
+    async def test_11_authority_of_users(self) -> None:
         """Users of a second authority are known as soon as it is in the file, and no longer."""
         pki, path = self.deployment.pki, Path(self.deployment.pki.client_ca)
         new = Authority.create("users of tomorrow")

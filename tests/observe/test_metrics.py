@@ -19,7 +19,7 @@ class SessionMetricsTests(SynchronousTestCase):
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"twisted_exec_{name}", labels)
 
-    def test_a_session(self) -> None:
+    def test_34_a_session(self) -> None:
         """A session counts as opened, is active until it ends, and its bytes are counted."""
         self.metrics.opened()
         self.assertEqual(self.value("sessions_active"), 1)

@@ -120,7 +120,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual(self.ready("good"), ("True", "Running"))
         held.errback(ServiceUnavailable("late"))
 
-    def test_twice_37(self) -> None:
+    def test_37_twice(self) -> None:
         """One machine that is listed twice is one; two of them are told, and none is touched."""
         self.runtime.lies["list_machines"] = twice
         made = self.create()
@@ -132,7 +132,7 @@ class LiesTests(SynchronousTestCase):
         self.assertEqual([one[2] for one in self.reports], ["Created", "SeveralRuntimeMachines"])
         self.assertEqual(len(self.truth.machines), 2)
 
-    def test_no_busy_loop_37(self) -> None:
+    def test_37_no_busy_loop(self) -> None:
         """A machine that never gets anywhere costs a few calls a minute, not thousands."""
         self.truth.starts_pending = True
         self.create()
@@ -140,7 +140,7 @@ class LiesTests(SynchronousTestCase):
         self.turn(60, step=0.01)
         self.assertLess(len(self.truth.calls) + self.truth.listings - before, 60)
 
-    def test_stopped_is_shutdown_37(self) -> None:
+    def test_37_stopped_is_shutdown(self) -> None:
         """Stopped and suspended are Shutdown, whichever the runtime says."""
         self.create(power="Off")
         for state in (pb.MACHINE_STOPPED, pb.MACHINE_SUSPENDED):
@@ -148,7 +148,7 @@ class LiesTests(SynchronousTestCase):
             self.turn(2 * RELIST_SECONDS)
             self.assertEqual(self.status()["state"], "Shutdown")
 
-    def test_off_from_the_start_40(self) -> None:
+    def test_40_off_from_the_start(self) -> None:
         """A Machine that is Off is made off: it is never on for a moment."""
         self.create(power="Off")
         self.assertEqual(self.truth.calls, ["create_machine"])

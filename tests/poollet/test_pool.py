@@ -221,7 +221,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.status()["capacity"], {"class/machine.pty": "10"})
         self.assertEqual(self.status()["allocatable"], {"class/machine.pty": "10"})
 
-    def test_offers_at_once_38(self) -> None:
+    def test_38_offers_at_once(self) -> None:
         """What the runtime offers anew is told before the next heartbeat, and only then."""
         self.make_class("vm", cpu="1")
         self.start()

@@ -36,7 +36,7 @@ from twisted_exec.testing.cluster import unreachable
 class ConsoleTests(PoolletCase):
     """A console that may be opened."""
 
-    async def test_stream(self) -> None:
+    async def test_33_stream(self) -> None:
         """Bytes go both ways; the session is on record once, with its facts."""
         await self.start()
         self.assertTrue(IPoollet.providedBy(self.poollet))
@@ -189,7 +189,7 @@ class RefusalTests(PoolletCase):
         self.allowed.remove(("exec-apiserver", "machinepools/proxy", "pool-a"))
         self.assertIn("machinepools/proxy", await self.refused(403))
 
-    async def test_cross_site(self) -> None:
+    async def test_22_cross_site(self) -> None:
         """A page of another site opens no console with the browser's certificate."""
         self.allowed.add(("jane", "machinepools/proxy", "pool-a"))
         await self.start()
@@ -383,7 +383,7 @@ class RefusalTests(PoolletCase):
         self.runtime.url = "http://127.0.0.1:1/exec/t"
         self.assertIn("connection refused", await self.refused(502))
 
-    async def test_runtime_slow(self) -> None:
+    async def test_25_runtime_slow(self) -> None:
         """A runtime that takes too long is 504."""
         await self.start()
         object.__setattr__(self.poollet._proxy.locator, "runtime_seconds", 0.05)
@@ -480,7 +480,7 @@ class EndingTests(PoolletCase):
         viewer.transport.write(b"!")
         await until(lambda: viewer.data == b"hello!")
 
-    async def test_shutdown(self) -> None:
+    async def test_28_shutdown(self) -> None:
         """Stopping the poollet ends sessions first and signs the pool off."""
         await self.start()
         await self.view()
@@ -609,7 +609,7 @@ class ProgramTests(PoolletCase):
                 self.assertEqual(code, 503)
                 return body
 
-    async def test_metrics(self) -> None:
+    async def test_34_metrics(self) -> None:
         """Figures are shown to those who may see them."""
         self.allowed.add(("jane", "/metrics", ""))
         await self.start()

@@ -347,7 +347,7 @@ class AuditTests(StreamCase):
 class StopTests(StreamCase):
     """A server that stops."""
 
-    async def test_drains(self) -> None:
+    async def test_28_drains(self) -> None:
         """Sessions are ended with the reason, then nothing listens any more."""
         server = await self.serve()
         user = await self.open(self.token())

@@ -502,7 +502,7 @@ class RefuseTests(ProxyTestCase):
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(self.records.ends(), [("client closed", 499)])
 
-    def test_full(self) -> None:
+    def test_26_full(self) -> None:
         """Beyond the limit a session is refused, and says when to come back."""
         self.limit = 1
         self.setUp()

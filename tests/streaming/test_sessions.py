@@ -162,7 +162,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(len(self.records.all), 2)
         self.assertEqual(self.metric('sessions_refused_total{code="403"}'), 1)
 
-    def test_limits(self) -> None:
+    def test_34_limits(self) -> None:
         """There is a limit for each user, and one for all; a session that ends makes room."""
         first = self.sessions.open(Subject("1", user="ann"))
         self.sessions.open(Subject("2", user="ann"))

@@ -185,7 +185,7 @@ class BeginningTests(SPDYTestCase):
         self.attachment.transport.write(b"hello")
         self.assertEqual(peer.said(), [("stdout", b"hello")])
 
-    def test_nothing(self) -> None:
+    def test_24_nothing_opened(self) -> None:
         """A client that opens no streams is not waited for for ever; it was never attached."""
         peer = SPDYPeer(self.server)
         self.clock.advance(30)

@@ -157,7 +157,7 @@ class ServerTLSTests(LoopbackCase):
         told = client.transport.getHandle().get_client_ca_list()
         self.assertEqual([name.CN for name in told], ["users", "forwarding"])
 
-    async def test_reload(self) -> None:
+    async def test_11_reload(self) -> None:
         """New files are shown to new connections; running ones go on."""
         clock = Clock()
         tls = self.server_tls(clock=clock)

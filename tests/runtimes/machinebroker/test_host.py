@@ -186,7 +186,7 @@ class ConsoleTests(HostCase):
         self.assertEqual((await self.answer(host, token))[0], 404)
         self.assertEqual(len(self.pool.requests), 1)
 
-    async def test_errors_of_the_target(self) -> None:
+    async def test_18_errors_of_the_target(self) -> None:
         """Each keeps its code and its words, and the token is good until the machine is there."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
@@ -279,7 +279,7 @@ class EndTests(HostCase):
         self.assertIn("reason=PoweredOff&message=bye", self.pool.requests[-1][1])
         self.assertEqual(self.ends(), [("PoweredOff", None)])
 
-    async def test_stop(self) -> None:
+    async def test_28_stop(self) -> None:
         """A broker that stops says why, and leaves nothing behind."""
         host = await self.ready(drain_seconds=1.0)
         end = await self.use(host, await self.token(host, await self.machine(host)))
@@ -304,7 +304,7 @@ class ReplicaTests(HostCase):
         (lease,) = (await self.admin.list(LEASES, NAMESPACE))["items"]
         self.assertEqual(lease["spec"]["leaseDurationSeconds"] > 50, True)
 
-    async def test_at_once(self) -> None:
+    async def test_17_at_once(self) -> None:
         """Of many who come at once with one token, to either, one gets in."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
@@ -358,7 +358,7 @@ class ReplicaTests(HostCase):
 class FaultTests(HostCase):
     """Known faults of ironcore's broker and poollet, which this one has not."""
 
-    async def test_token_burnt_by_a_probe(self) -> None:
+    async def test_15_token_burnt_by_a_probe(self) -> None:
         """Any GET, HEAD or POST burns theirs: a probe or a link preview kills the session."""
         host = await self.ready()
         token = await self.token(host, await self.machine(host))
@@ -368,7 +368,7 @@ class FaultTests(HostCase):
                 await self.use(host, token, method, headers)
         await self.use(host, token)
 
-    async def test_token_in_the_log(self) -> None:
+    async def test_16_token_in_the_log(self) -> None:
         """Theirs stands in the log of requests."""
         told: list[str] = []
 
@@ -386,7 +386,7 @@ class FaultTests(HostCase):
         self.assertTrue(told)
         self.assertNotIn(token, "".join(told))
 
-    async def test_tokens_lost_by_a_restart(self) -> None:
+    async def test_17_tokens_lost_by_a_restart(self) -> None:
         """Theirs are in the memory of one process."""
         one, two = await self.replicas()
         token = await self.token(one, await self.machine(one))
@@ -394,14 +394,14 @@ class FaultTests(HostCase):
         await one.stopService()
         await self.use(two, token)
 
-    async def test_url_of_a_machine_that_is_not_there(self) -> None:
+    async def test_18_url_of_a_machine_that_is_not_there(self) -> None:
         """Theirs gives one, and tells of it after the upgrade as an internal error."""
         host = await self.ready()
         with self.assertRaises(APIError) as caught:
             await self.token(host, "f" * 63)
         self.assertEqual(caught.exception.code, 404)
 
-    async def test_no_deadline(self) -> None:
+    async def test_25_no_deadline(self) -> None:
         """A target that does not answer is not waited for for ever; the token is good again."""
         self.patch(routes, "ANSWER_SECONDS", 0.2)
         host = await self.ready()
@@ -411,7 +411,7 @@ class FaultTests(HostCase):
         self.pool.silent = False
         await self.use(host, token)
 
-    async def test_read_only(self) -> None:
+    async def test_21_read_only(self) -> None:
         """Theirs knows no looking on; here the wish reaches the machine's end, and taking over too."""
         host = await self.ready()
         id = await self.machine(host)
