@@ -20,10 +20,12 @@ from twisted_exec.apiserver.signing import (
     SERVING,
     Subject,
     own_problem,
+    server_names,
     serving_refusal,
     shape_problem,
     subject_of,
 )
+from twisted_exec.tls.authority import Authority
 
 SUBJECT_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
 POOL = IRONCORE.pool_identity("pool-a")
@@ -152,6 +154,24 @@ class ApprovalTests(SynchronousTestCase):
         self.assertIn(
             "192.0.2.2 is one of pool pool-b", self.refusal("192.0.2.2", pool_b=["192.0.2.2"])
         )
+
+    def test_the_servers_own(self) -> None:
+        """Not by what users call the API server, whatever the pool reports."""
+        made = [{"metadata": {"name": "pool-a"}, "status": {"addresses": []}}]
+        for reported in ([], ["api.example", "192.0.2.1"]):
+            addresses = [{"type": "Hostname", "address": each} for each in reported]
+            made[0]["status"] = {"addresses": addresses}
+            subject = subject_of(request(names=[ADDRESS, x509.DNSName("API.example")]))
+            told = serving_refusal(subject, "pool-a", made, {"api.example"})
+            self.assertIn("api.example is the API server's own", told)
+
+    def test_server_names(self) -> None:
+        """What is in its certificate, but for what is every host's."""
+        names = ["API.example", "192.0.2.1", "2001:db8::1", "localhost", "127.0.0.1", "::1"]
+        (certificate,) = x509.load_pem_x509_certificates(
+            Authority.create("CA").issue_server(names).certificate_pem
+        )
+        self.assertEqual(server_names(certificate), {"api.example", "192.0.2.1", "2001:db8::1"})
 
     def test_shared(self) -> None:
         """Two pools of one host may both report it."""

@@ -4,11 +4,16 @@ A poollet and the real API server, joined by TLS: what their certificates and ro
 
 from __future__ import annotations
 
+import base64
 import time
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
+from tests.apiserver.test_signing import request
 from tests.poollet.chain import (
     FORWARDING,
     SERVING,
@@ -35,6 +40,7 @@ from twisted_exec.tls.endpoints import client_endpoint
 ADMIN = USERS.issue_client("admin", ["system:masters"])
 POOLLET = USERS.issue_client(IRONCORE.pool_identity("pool-a"), [IRONCORE.pool_identity_group])
 SERVED = SERVING.issue_server(["127.0.0.1"], common_name=IRONCORE.pool_identity("pool-a"))
+API = SERVING.issue_server(["127.0.0.1", "api.example"])
 PROXY = FORWARDING.issue_client("exec-apiserver")
 
 PATH = "/apis/compute.ironcore.dev/v1alpha1/namespaces/lab/machines/vm/exec"
@@ -48,8 +54,8 @@ class TogetherTests(PoolletCase):
         self.server = apiserver.APIServer(
             apiserver.Settings(
                 listen="tcp:0:interface=127.0.0.1",
-                certificate=self.write("api.crt", SERVED.certificate_pem),
-                key=self.write("api.key", SERVED.key_pem),
+                certificate=self.write("api.crt", API.certificate_pem),
+                key=self.write("api.key", API.key_pem),
                 client_ca=self.write("users.crt", USERS.certificate_pem),
                 poollet_certificate=self.write("proxy.crt", PROXY.certificate_pem),
                 poollet_key=self.write("proxy.key", PROXY.key_pem),
@@ -99,6 +105,29 @@ class TogetherTests(PoolletCase):
         )
         self.addCleanup(client.close)
         return client
+
+    async def test_certificate_of_the_server(self) -> None:
+        """A poollet does not get what would make it the API server to its users."""
+        await self.stop()
+        body = base64.b64encode(
+            request(names=[x509.DNSName("api.example")]).public_bytes(Encoding.PEM)
+        ).decode()
+        spec = {
+            "request": body,
+            "signerName": "twisted-exec.dev/poollet-serving",
+            "usages": ["digital signature", "server auth"],
+        }
+        requests = kinds.CERTIFICATESIGNINGREQUESTS.resource
+        await self.connect(POOLLET).create(requests, {"metadata": {"name": "api"}, "spec": spec})
+
+        async def told() -> str:
+            events = (await self.admin.list(kinds.EVENTS.resource, "default"))["items"]
+            return next((one["message"] for one in events if one["reason"] == "NotApproved"), "")
+
+        while not await told():
+            await deferLater(reactor, 0.05)
+        self.assertIn("api.example is the API server's own", await told())
+        self.assertNotIn("status", await self.admin.get(requests, "api"))
 
     async def test_certificate_is_signed(self) -> None:
         """A poollet without a certificate gets one from the API server, which then trusts it."""

@@ -65,6 +65,14 @@ class IssueTests(SynchronousTestCase):
         self.assertEqual(certificate.not_valid_before_utc, now - timedelta(minutes=5))
         self.assertEqual(certificate.not_valid_after_utc, now + timedelta(days=365))
 
+    def test_has_issued(self) -> None:
+        """An authority knows what it has signed, also where another has its name."""
+        one, other = Authority.create("CA"), Authority.create("CA")
+        (issued,) = x509.load_pem_x509_certificates(one.issue_server(["a"]).certificate_pem)
+        self.assertTrue(one.has_issued(issued))
+        self.assertFalse(other.has_issued(issued))
+        self.assertFalse(Authority.create("other").has_issued(issued))
+
     def test_the_name_is_too_long(self) -> None:
         """A name that X.509 has no room for is refused in one line."""
         with self.assertRaises(TLSConfigError) as caught:

@@ -93,6 +93,7 @@ def assemble(
     allowed_origins: Collection[bytes] = (),
     authorities: Mapping[str, Reloading[Authority]] | None = None,
     signing_seconds: float = DEFAULT_LIFE_SECONDS,
+    own_names: Callable[[], Collection[str]] = frozenset,
     scheduling: bool = False,
 ) -> Parts:
     """
@@ -106,6 +107,7 @@ def assemble(
     :param authorities: sign what is asked for by certificate signing requests, by the
         signer's name.
     :param signing_seconds: how long their certificates are good at most.
+    :param own_names: of this server, which no poollet is given unasked.
     :param scheduling: give machines that have no pool one.
     """
     served, names = kinds.served(dialects), PodNames(dialects)
@@ -132,10 +134,8 @@ def assemble(
         revocation,
     ]
     if authorities:
-        signer = Signer(
-            storage, bare, authorizer, dialects, authorities, reactor, now, signing_seconds
-        )
-        followers.append(signer)
+        told = (dialects, authorities, reactor, now, signing_seconds, own_names)
+        followers.append(Signer(storage, bare, authorizer, *told))
     if scheduling:
         followers += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
     routes, limits = Routes(), limits or Limits()

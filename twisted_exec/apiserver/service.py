@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cryptography import x509
 from prometheus_client import CollectorRegistry
 from twisted.application.service import IService, Service
 from twisted.internet import defer
@@ -31,7 +32,7 @@ from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
-from twisted_exec.apiserver.signing import CLIENT, SERVING
+from twisted_exec.apiserver.signing import CLIENT, SERVING, server_names
 from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.auth.tokens import (
@@ -46,8 +47,10 @@ from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.site import Site
+from twisted_exec.tls import pem
 from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
 _LAST_WORD_SECONDS = 3.0
@@ -165,6 +168,7 @@ class APIServer(Service):
         self._authorities = {
             name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
         }
+        self._chain = Reloading([settings.certificate], _chain, reactor)
         self._parts = assemble(
             storage,
             self._credentials.authenticator(),
@@ -178,6 +182,7 @@ class APIServer(Service):
             allowed_origins=settings.allowed_origins,
             authorities=self._authorities,
             signing_seconds=settings.signing_seconds,
+            own_names=self._own_names,
             scheduling=settings.scheduling,
         )
         self._site = Site(self._parts.dispatcher, reactor)
@@ -187,6 +192,14 @@ class APIServer(Service):
         self._starting: Deferred[None] = defer.succeed(None)
         self._outcome: Failure | Literal[True] | None = None
         self._waiting: list[Deferred[None]] = []
+
+    def _own_names(self) -> frozenset[str]:
+        """
+        By which names users know this server, if the CA that signs poollets' certificates has signed
+        its own, too.
+        """
+        chain, authority = self._chain.get(), self._authorities[SERVING].get()
+        return server_names(chain[0]) if any(map(authority.has_issued, chain)) else frozenset()
 
     def when_ready(self) -> Deferred[None]:
         """As :meth:`IAPIServer.when_ready`."""
@@ -276,6 +289,10 @@ class APIServer(Service):
         until = self._reactor.seconds() + self._settings.drain_seconds
         while len(self._parts.sessions) and self._reactor.seconds() < until:
             await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
+
+
+def _chain(certificate: bytes) -> list[x509.Certificate]:
+    return pem.certificates(certificate, "the API server's certificate")
 
 
 def _url(address: Any) -> str:

@@ -13,7 +13,7 @@ they were made, as Kubernetes' controller does it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -145,6 +145,8 @@ class Signer(Service):
     :param authorities: the CA of each signer that is served, by the signer's name.
     :param now: seconds since the epoch.
     :param life_seconds: how long certificates are good that do not ask for less.
+    :param own_names: what the API server itself is called by a certificate of the CA that signs
+        poollets'.
     """
 
     _log = Logger()
@@ -159,7 +161,9 @@ class Signer(Service):
         clock: IReactorTime,
         now: Callable[[], float],
         life_seconds: float = DEFAULT_LIFE_SECONDS,
+        own_names: Callable[[], Collection[str]] = frozenset,
     ) -> None:
+        self._own_names = own_names
         self._storage, self._verbs, self._authorizer = storage, verbs, authorizer
         self._dialects, self._authorities = dialects, authorities
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
@@ -279,7 +283,8 @@ class Signer(Service):
             return await self._bootstrap_refusal(csr, dialect)
         pool = dialect.pool_of(subject.common_name) or ""
         pools = (await self._storage.list(dialect.pool)).items
-        return own_problem(csr, subject, dialect) or serving_refusal(subject, pool, pools)
+        ours = self._own_names()
+        return own_problem(csr, subject, dialect) or serving_refusal(subject, pool, pools, ours)
 
     async def _bootstrap_refusal(self, csr: Object, dialect: Dialect) -> str:
         spec = csr["spec"]

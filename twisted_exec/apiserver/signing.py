@@ -10,7 +10,9 @@ server approve it by itself?
 that the pool's own poollet asks for when the names are all among the addresses that its
 MachinePool reports.  A pool that has reported none yet, as at its poollet's first start, gets
 what no other pool reports: the first to come has it, as nobody knows better, and nobody can
-take what is another's.  What else is asked for waits for ``kubectl certificate approve``.
+take what is another's.  Names of the API server itself it never approves where one CA has signed
+both: a poollet that showed them could be the API server to its users.  What else is asked for waits
+for ``kubectl certificate approve``.
 
 ``kubernetes.io/kube-apiserver-client`` signs what poollets are known by here: those that
 have none yet ask as someone who may create ``certificatesigningrequests/machinepoolclient``,
@@ -22,6 +24,7 @@ As Kubernetes' signers for kubelets (``pkg/apis/certificates/helpers.go``) and i
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,9 +90,32 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
     return Subject(single, told(NameOID.ORGANIZATION_NAME), tuple(names), others)
 
 
-def _alternatives(request: x509.CertificateSigningRequest) -> Iterable[x509.GeneralName]:
+def server_names(certificate: x509.Certificate) -> frozenset[str]:
+    """
+    What a server is called by its certificate, as :class:`Subject` has names.
+
+    Without those that every host has for itself, which lead nobody else to it.
+    """
     try:
-        return request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = list(_alternatives(certificate))
+    except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
+        return frozenset()
+    names = {name.value.lower() for name in found if isinstance(name, x509.DNSName)}
+    addresses = {name.value for name in found if isinstance(name, x509.IPAddress)}
+    others = {str(each) for each in addresses if not _is_loopback(each)}
+    return frozenset(names - {"localhost"}) | others
+
+
+def _is_loopback(address: Any) -> bool:
+    known = isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address)
+    return known and bool(address.is_loopback)
+
+
+def _alternatives(
+    holder: x509.CertificateSigningRequest | x509.Certificate,
+) -> Iterable[x509.GeneralName]:
+    try:
+        return holder.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
 
@@ -166,13 +192,18 @@ def own_problem(csr: Mapping[str, Any], subject: Subject, dialect: Dialect) -> s
     return ""
 
 
-def serving_refusal(subject: Subject, pool: str, pools: Iterable[Object]) -> str:
+def serving_refusal(
+    subject: Subject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
+) -> str:
     """
     Why the server does not approve of these names by itself; empty when it does.
 
     :param pool: whose poollet asks.
     :param pools: all of the dialect.
+    :param ours: names by which users know the API server.
     """
+    if mine := next((name for name in subject.names if name in ours), None):
+        return f"{mine} is the API server's own, whose certificate is of the same CA"
     own: set[str] = set()
     others: dict[str, str] = {}
     for each in pools:
