@@ -95,11 +95,17 @@ class RequestTests(SigningTestCase):
     def test_requester(self) -> None:
         """The server notes who asked, whatever is said."""
         made = self.make(
-            FOREIGN, user="admin", username="mallory", groups=["system:masters"], uid="9"
+            FOREIGN,
+            user="admin",
+            username="mallory",
+            groups=["system:masters"],
+            uid="9",
+            extra={"scopes": ["all"]},
         )
         spec = made["spec"]
         self.assertEqual((spec["username"], spec["uid"]), ("admin", "1"))
         self.assertIn("system:masters", spec["groups"])
+        self.assertNotIn("extra", spec)
         patch = {"spec": {"username": "mallory", "usages": ["any"]}}
         self.answer("PATCH", f"{REQUESTS}/one", patch, content_type=MERGE)
         self.assertEqual(self.get()["spec"], spec)

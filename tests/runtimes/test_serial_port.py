@@ -6,9 +6,11 @@ The device is the end of a pseudo-terminal: it has settings, but no modem lines 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -276,6 +278,17 @@ class LockTests(SynchronousTestCase):
         ended.wait()
         self.holder(b"%10d\n" % ended.pid)
         self.lock.take()
+
+    def test_no_file(self) -> None:
+        """In a directory of everybody's somebody may put what never ends to be read."""
+        os.mkfifo(self.path)
+        alarm = signal.signal(signal.SIGALRM, lambda *_: self.fail("it waits for a writer"))
+        self.addCleanup(signal.signal, signal.SIGALRM, alarm)
+        self.addCleanup(signal.alarm, 0)
+        signal.alarm(2)
+        with self.assertRaises(OSError) as caught:
+            self.lock.take()
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
 
     def test_unreadable(self) -> None:
         """One that says nothing may just be being written."""

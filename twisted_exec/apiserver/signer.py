@@ -106,6 +106,7 @@ class SigningRights:
         if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
             return succeed(None)
         if change.operation == CREATE:
+            change.new["spec"].pop("extra", None)  # who has none could bring another's
             change.new["spec"] |= _requester(change.user)
             return succeed(None)
         verb = {"approval": "approve", "status": "sign"}.get(change.subresource)

@@ -49,18 +49,23 @@ class DeviceLock:
         """Remove it, if it is ours.  Repeated calls do nothing."""
         if self._taken:
             self._taken = False
-            try:
-                os.unlink(self.path)
-            except FileNotFoundError:
-                pass
+            self._remove()
+
+    def _remove(self) -> None:
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass  # it is gone, or not ours to remove
 
     def _clear(self) -> None:
         """Remove one whose process is no more."""
         try:
-            with open(self.path, "rb") as file:
-                owner = int(file.read(64).split()[0])
+            # Anybody may write to the directory: reading must not wait, nor lead elsewhere.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(self.path, flags), "rb") as file:
+                owner = int((file.read(64) or b"").split()[0])
             os.kill(owner, 0)
         except ProcessLookupError:
-            os.unlink(self.path)
+            self._remove()
         except (OSError, ValueError, IndexError, OverflowError):
             pass  # alive, though not ours to signal; or just being written
