@@ -9,6 +9,7 @@ stand in for another one, whatever addresses a pool reports.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -45,6 +46,7 @@ from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.wire.remotecommand_streams import TERMINAL
 
 _LARGEST_PORT = 65535
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MOST_ADDRESSES = 16
 """Of a pool, whose poollet reports as many as it likes: each may take its time."""
 
@@ -276,7 +278,7 @@ def forwarded_headers(user: User) -> list[tuple[bytes, bytes]]:
 
 
 def _header_value(text: str) -> bytes:
-    if text != text.strip() or any(ord(mark) < 0x20 or ord(mark) == 0x7F for mark in text):
+    if text != text.strip() or _CONTROL.search(text):
         raise Forbidden("your user, a group or an extra has characters that cannot be forwarded")
     try:
         return text.encode("utf-8")

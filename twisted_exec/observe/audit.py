@@ -34,6 +34,7 @@ SUBJECT_KEYS = (
     "caller",
 )
 _LONGEST_VALUE = 2048
+_JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
 class AuditUnavailable(Exception):
@@ -142,7 +143,7 @@ def to_line(event: Mapping[str, Any]) -> bytes:
         key: value[:_LONGEST_VALUE] if isinstance(value, str) else value
         for key, value in event.items()
     }
-    text = json.dumps(bounded, ensure_ascii=True, separators=(",", ":"))
+    text = _JSON.encode(bounded)
     # JSON leaves DEL as it is; terminals do not.
     return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 

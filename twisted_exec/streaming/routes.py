@@ -43,7 +43,7 @@ def split_path(path: bytes) -> list[str]:
 
 def _segment(raw: bytes) -> str:
     try:
-        segment = unquote_to_bytes(raw).decode("utf-8")
+        segment = (unquote_to_bytes(raw) if b"%" in raw else raw).decode("utf-8")
     except UnicodeDecodeError:
         raise BadRequest("the path is not UTF-8") from None
     if segment in (".", "..") or "/" in segment or "\\" in segment or "\0" in segment:

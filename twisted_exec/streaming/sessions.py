@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol as Typing
 from urllib.parse import urlencode
 
@@ -209,7 +209,7 @@ class Sessions:
 
         :raises TooManyRequests: there are too many, in all or of this user.
         """
-        session = Session(self, subject, self.trail.start(asdict(subject)))
+        session = Session(self, subject, self.trail.start(vars(subject)))
         self._live[session] = None
         self._per_user[subject.user] += 1
         problem = self._too_many(subject.user)
@@ -231,7 +231,7 @@ class Sessions:
 
         :param code: the HTTP status that is answered.
         """
-        self.trail.refused(asdict(subject), code, reason)
+        self.trail.refused(vars(subject), code, reason)
         self.metrics.refused(code)
 
     def forget(self, session: Session) -> None:

@@ -17,6 +17,7 @@ import hashlib
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from cryptography import x509
@@ -25,7 +26,12 @@ from OpenSSL.crypto import X509
 from service_identity import CertificateError
 from service_identity import VerificationError as IdentityError
 from service_identity.cryptography import extract_patterns
-from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
+from service_identity.hazmat import (
+    DNS_ID,
+    CertificatePattern,
+    IPAddress_ID,
+    verify_service_identity,
+)
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IReactorTime
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOProtocol
@@ -41,6 +47,7 @@ Check = Callable[[x509.Certificate], None]
 """Looks at a verified server's certificate; raises :class:`VerificationError` to refuse it."""
 
 _CONTEXTS_KEPT = 64
+_NAMES_KEPT = 256
 
 
 @implementer(IOpenSSLClientConnectionCreator)
@@ -115,8 +122,7 @@ class ClientTLS:
 
     def _verify_name(self, certificate: x509.Certificate) -> None:
         try:
-            patterns = extract_patterns(certificate)
-            verify_service_identity(patterns, [self._identity], [])
+            verify_service_identity(_patterns(certificate), [self._identity], [])
         except (IdentityError, CertificateError, ValueError):
             raise VerificationError(
                 f"the server's certificate is not valid for {self.hostname!r}: "
@@ -284,6 +290,7 @@ def _new_context(
     return context
 
 
+@lru_cache(_NAMES_KEPT)
 def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
     """What the certificate must name, and the SNI to send (none for an address)."""
     name = server_name(hostname)
@@ -293,6 +300,16 @@ def _service(hostname: str) -> tuple[DNS_ID | IPAddress_ID, bytes]:
         except ValueError:  # a number alone: no certificate could name it
             raise TLSConfigError(f"{hostname!r} is no DNS name or IP address") from None
     return IPAddress_ID(str(name)), b""
+
+
+@lru_cache(_NAMES_KEPT)
+def _patterns(certificate: x509.Certificate) -> Sequence[CertificatePattern]:
+    """
+    What a certificate names; reading that costs more than the comparison, and is the same each time.
+
+    :raises CertificateError: its names cannot be read.
+    """
+    return extract_patterns(certificate)
 
 
 def _names(certificate: x509.Certificate) -> str:

@@ -37,7 +37,7 @@ class PeerCertificate:
     leaf: x509.Certificate
     chain: tuple[x509.Certificate, ...] = ()
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the certificate's DER, lower-case hexadecimal."""
         return self.leaf.fingerprint(hashes.SHA256()).hex()
@@ -45,12 +45,12 @@ class PeerCertificate:
     @cached_property
     def digest(self) -> bytes:
         """Stands for the leaf and its chain, 32 bytes."""
-        summary = hashlib.sha256()
-        for each in (self.leaf, *self.chain):
+        summary = hashlib.sha256(bytes.fromhex(self.fingerprint))
+        for each in self.chain:
             summary.update(each.fingerprint(hashes.SHA256()))
         return summary.digest()
 
-    @property
+    @cached_property
     def common_name(self) -> str:
         """The subject's one common name; empty when there is none or more than one."""
         names = self._subject(NameOID.COMMON_NAME)

@@ -24,6 +24,8 @@ SPDY = b"SPDY/3.1"
 PASSED_UPGRADES = (WEBSOCKET, SPDY)
 """What may pass a proxy: anything else could be a way around it (h2c, TLS ...)."""
 
+_KNOWN_UPGRADES = {name.lower(): name for name in PASSED_UPGRADES}
+
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
 """A WebSocket subprotocol that is a bearer token: browsers can set no header."""
 
@@ -193,15 +195,19 @@ def requested_upgrade(headers: Headers) -> bytes:
     ``Connection`` must contain the token ``upgrade``.  A request for one of
     :data:`PASSED_UPGRADES` gets that spelling, any other what was sent.
     """
-    headers = list(headers)
-    connection = {token.lower() for token in tokens(values(headers, b"connection"))}
-    wanted = tokens(values(headers, b"upgrade"))
-    if b"upgrade" not in connection or not wanted:
+    connection, upgrade = [], []
+    for name, value in headers:  # asked several times for each stream: in one pass
+        folded = name.lower()
+        if folded == b"connection":
+            connection.append(value)
+        elif folded == b"upgrade":
+            upgrade.append(value)
+    wanted = tokens(upgrade)
+    if not wanted or b"upgrade" not in {token.lower() for token in tokens(connection)}:
         return b""
     if len(wanted) > 1:
         return b", ".join(wanted)
-    known = {name.lower(): name for name in PASSED_UPGRADES}
-    return known.get(wanted[0].lower(), wanted[0])
+    return _KNOWN_UPGRADES.get(wanted[0].lower(), wanted[0])
 
 
 def passed_on(headers: Headers) -> list[tuple[bytes, bytes]]:
