@@ -81,12 +81,10 @@ class LeaseLedger:
         return Deferred.fromCoroutine(self._give_back(digest))
 
     async def _take(self, digest: str, expires: float) -> bool:
+        # Whoever gives up meanwhile does not know whose the Lease is that may be there by then: another
+        # replica's is not to be removed, so the token stays spent.
         try:
             await self._client.create(LEASES, self._lease(digest, expires), self._namespace)
-        except CancelledError:
-            # It may have been made all the same, and then nobody used it.
-            await self._give_back(digest)
-            raise
         except APIError as error:
             if error.reason == AlreadyExists.reason:
                 return False

@@ -175,7 +175,7 @@ class Tokens:
         self, token: str, *, user: str = "", machine_uid: str = "", purpose: str = EXEC
     ) -> Claim:
         """
-        Take hold of a token for one request.  Cancelling gives it back.
+        Take hold of a token for one request.  Cancelling may leave it spent.
 
         A request tells all that the token was made for: whoever said it in the Exec says it
         again, and a thief of the token alone cannot.
