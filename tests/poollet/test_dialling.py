@@ -143,6 +143,10 @@ class DiallerTests(SynchronousTestCase):
         dialler = self.beside("dns:///runtime.example:20251")
         for url in (self.unix_url(self.socket()), "http://127.0.0.1:80/exec/canary"):
             self.assertIn("on another host", self.refusal(url, dialler))
+        for here in ("127.0.0.1", "127.8.8.8", "[::1]", "localhost", "LOCALHOST."):
+            self.assertIn("not allowed", self.refusal(f"https://{here}:6443/canary", dialler))
+        named = self.beside("dns:///runtime.example:20251", allowed=[Place("127.0.0.1", 6443)])
+        named.target("https://127.0.0.1:6443/x")
         dialler.target("https://RUNTIME.example./exec/T")  # where it is itself
         self.assertIn("not allowed", self.refusal("https://other.example/canary", dialler))
         for here in ("127.0.0.1", "[::1]", "localhost"):

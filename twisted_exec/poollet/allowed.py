@@ -67,18 +67,23 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Allowed:
-    """The places that may be dialled, besides loopback."""
+    """
+    The places that may be dialled.
+
+    :param loopback: this host, too, at any port.
+    """
 
     places: tuple[Place, ...] = ()
+    loopback: bool = True
 
     @classmethod
-    def of(cls, places: Iterable[Place]) -> Allowed:
+    def of(cls, places: Iterable[Place], *, loopback: bool = True) -> Allowed:
         """Those and no others."""
-        return cls(tuple(places))
+        return cls(tuple(places), loopback)
 
     def allows(self, host: str, port: int) -> bool:
         """Whether this may be dialled."""
         host = same_host(host)
-        return is_loopback(host) or any(
+        return (self.loopback and is_loopback(host)) or any(
             one.host == host and one.port in (0, port) for one in self.places
         )

@@ -79,7 +79,7 @@ class Dialler:
         theirs = []
         if self._runtime is not None and self._is_elsewhere():
             theirs = [Place(same_host(self._runtime.host))]
-        self._allowed = Allowed.of([*allowed, *theirs])
+        self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
         self._connect_seconds = connect_seconds
         self._ca: Reloading[bytes] | None = None
         if runtime_ca:
