@@ -109,7 +109,7 @@ class Options(BrowserOptions):
             self["addresses"].append((kind, address))
 
     def opt_exec_url_allowed(self, told: str) -> None:
-        """HOST[:PORT] that exec URLs may lead to, besides this host and the runtime's; with commas, or repeated."""
+        """HOST[:PORT] that exec URLs may lead to, besides that of the runtime; with commas, or repeated."""
         for one in told.split(","):
             try:
                 self["exec-url-allowed"].append(place(one.strip()))
