@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.doubles import NOW, TERMS, machine
-from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.dialects import IRONCORE, ONMETAL
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet.actions import (
     Create,
@@ -258,6 +259,19 @@ class KeepTests(PlanTestCase):
         status = self.status(obj, one)
         self.assertNotIn("observedGeneration", status)
         self.assertEqual(status["state"], "Running")
+
+    def test_generation_of_older_releases(self) -> None:
+        """onmetal's first releases look for the generation under another name: it has both."""
+        obj = stored()
+        obj["metadata"]["finalizers"] = [ONMETAL.finalizer]
+        terms = replace(TERMS, dialect=ONMETAL)
+        observed = runtime_machine(obj, terms)
+        observed.metadata.id = "id-1"
+        observed.metadata.annotations[ONMETAL.generation_annotation] = "3"
+        planned = plan(obj, [observed], terms, now=NOW)
+        (told,) = (each.status for each in planned.actions if isinstance(each, PatchStatus))
+        self.assertEqual(told["observedGeneration"], 3)
+        self.assertEqual(told["machinePoolObservedGeneration"], 3)
 
     def test_foreign_annotations(self) -> None:
         """Annotations that are no numbers are no crash."""

@@ -106,6 +106,8 @@ class Dialect:
     """Names of classes and secrets are DNS labels; otherwise they are DNS subdomains."""
     discrete_classes: bool = False
     """Classes say whether their capabilities are the workload's (``Discrete``) or its own choice."""
+    generation_fields: tuple[str, ...] = ("observedGeneration",)
+    """The keys in a workload's ``status`` that hold the generation that its runtime has seen."""
     states: tuple[str, ...] = ("Pending", "Running", "Shutdown", "Terminated")
     """What a workload's ``status.state`` may be."""
     proxy_subresource: str = "proxy"
@@ -266,6 +268,8 @@ ONMETAL = _of_machines(
     image_field="image",
     phases=True,
     routings=True,
+    # Releases up to v0.1 have the second one alone.
+    generation_fields=("observedGeneration", "machinePoolObservedGeneration"),
 )
 
 SPHERIC = Dialect(

@@ -277,7 +277,10 @@ def _running_status(
         told,
         only=True,
         state=STATES.get(observed.status.state),
-        observedGeneration=observed_generation(machine, observed, terms.dialect),
+        **dict.fromkeys(
+            terms.dialect.generation_fields,
+            observed_generation(machine, observed, terms.dialect),
+        ),
         **{terms.dialect.id_field: machine_id},
         **parts_status(machine, observed, parts, terms, now),
     )

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api import kinds
-from twisted_exec.api.dialects import DIALECTS, IRONCORE
+from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.strategy import for_create
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -59,6 +59,13 @@ class ObjectTests(SynchronousTestCase):
         wanted.metadata.annotations["x"] = "x" * (100 << 10)
         self.assertRaises(BadRequest, to_object, wanted, "i", Place(IRONCORE, NAMESPACE))
         self.assertRaises(BadRequest, power_of, 7)
+
+    def test_generation_of_older_releases(self) -> None:
+        """onmetal's first releases tell the generation that was seen under a name of their own."""
+        place = Place(ONMETAL, NAMESPACE)
+        made: Any = to_object(machine("x", CLASS), "i", place)
+        made["status"] = {"machinePoolObservedGeneration": 4}
+        self.assertEqual(read(made, place).machine.status.observed_generation, 4)
 
     def test_garbled(self) -> None:
         """Whatever somebody has made of an object, it is read or refused in words."""

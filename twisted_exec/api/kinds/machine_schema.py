@@ -158,7 +158,10 @@ def status_schema(dialect: Dialect) -> Schema:
     noun = dialect.noun
     properties = {
         dialect.id_field: string(f"TYPE://ID, as the runtime knows the {noun}."),
-        "observedGeneration": integer("The metadata.generation that the runtime has seen."),
+        **{
+            name: integer("The metadata.generation that the runtime has seen.")
+            for name in dialect.generation_fields
+        },
         "state": string(f"What the {noun} does.", enum=list(dialect.states)),
         "networkInterfaces": array(
             struct({**_attached(dialect), **_addresses(dialect)}),

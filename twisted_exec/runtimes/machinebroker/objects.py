@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from twisted_exec.api import names
-from twisted_exec.api.dialects import Owner, owner_of
+from twisted_exec.api.dialects import Dialect, Owner, owner_of
 from twisted_exec.api.status import BadRequest
 from twisted_exec.api.times import seconds
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -177,7 +177,7 @@ def read(obj: Object, place: Place) -> Held:
         machine = pb.Machine(
             metadata=_metadata(metadata, place),
             spec=_read_spec(spec, annotations.get(place.parts_annotation) or "", place),
-            status=_read_status(status, deleting),
+            status=_read_status(status, deleting, place.dialect),
         )
     except (TypeError, AttributeError, KeyError) as problem:
         raise ValueError(f"it has another shape: {problem}") from None
@@ -233,11 +233,11 @@ def _read_spec(spec: Object, annotation: str, place: Place) -> pb.MachineSpec:
     return made
 
 
-def _read_status(status: Object, deleting: bool) -> pb.MachineStatus:
+def _read_status(status: Object, deleting: bool, dialect: Dialect) -> pb.MachineStatus:
     state = STATES.get(status.get("state") or "Pending", pb.MACHINE_PENDING)
     attached = pb.VOLUME_ATTACHED
     return pb.MachineStatus(
-        observed_generation=status.get("observedGeneration") or 0,
+        observed_generation=max(status.get(name) or 0 for name in dialect.generation_fields),
         state=pb.MACHINE_TERMINATING if deleting else state,  # type: ignore[arg-type]
         volumes=[
             pb.VolumeStatus(
