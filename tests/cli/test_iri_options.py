@@ -4,6 +4,9 @@ Tests for :mod:`twisted_exec.cli.iri_options`.
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.iri_options import REVISIONS, NowhereError, Place, place
@@ -55,6 +58,16 @@ class PlaceTests(SynchronousTestCase):
         with self.assertRaises(NowhereError) as caught:
             self.found()
         self.assertIn("Give --address, or set IRI_MACHINE_RUNTIME_ENDPOINT", str(caught.exception))
+
+    def test_users(self) -> None:
+        """A runtime's user is a number or a name; nobody's name is refused in words."""
+        parser = make_parser()
+        parsed = parser.parse_args(["iri", "version", "--runtime-uid=7", "--runtime-uid=root"])
+        self.assertEqual(parsed.runtime_uid, [7, 0])
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), self.assertRaises(SystemExit):
+            parser.parse_args(["iri", "version", "--runtime-uid=nobody-at-all"])
+        self.assertIn("there is no user 'nobody-at-all' on this host", errors.getvalue())
 
     def test_revisions(self) -> None:
         """The names here are those that there are."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from twisted_exec.cli.cluster_options import duration
+from twisted_exec.tls.unix import uid_of
 
 ENVIRONMENT: Mapping[str, str] = {
     "IRI_MACHINE_RUNTIME_ENDPOINT": "ironcore",
@@ -67,10 +68,11 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--runtime-uid",
         metavar="UID",
-        type=int,
+        type=_user,
         action="append",
         default=[],
-        help="a user, besides root and oneself, whose UNIX sockets are trusted; may be repeated",
+        help="a user, by number or name, whose UNIX sockets are trusted besides root's and one's "
+        "own; may be repeated",
     )
     group.add_argument(
         "--request-timeout",
@@ -78,6 +80,13 @@ def add_runtime_options(parser: argparse.ArgumentParser) -> None:
         type=duration,
         help="for each answer, such as 5s; else as long as the method may take",
     )
+
+
+def _user(told: str) -> int:
+    try:
+        return uid_of(told)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def place(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import pwd
 from typing import Any
 
 from twisted.application.service import IService, Service
@@ -34,6 +33,7 @@ from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.poollet.serving import SIGNER
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.unix import uid_of
 
 PROGRAM = "exec-poollet"
 DOWNWARD = ("machine", "volume", "nic", "network")
@@ -152,9 +152,9 @@ class Options(BrowserOptions):
     def opt_runtime_uid(self, told: str) -> None:
         """The user, by number or name, whom the runtime runs as, besides root and our own; may be repeated."""
         try:
-            self["runtime-uid"].append(int(told) if told.isdigit() else pwd.getpwnam(told).pw_uid)
-        except KeyError:
-            raise UsageError(f"--runtime-uid: there is no user {told!r} on this host") from None
+            self["runtime-uid"].append(uid_of(told))
+        except ValueError as problem:
+            raise UsageError(f"--runtime-uid: {problem}") from None
 
     def postOptions(self) -> None:
         """

@@ -5,13 +5,13 @@ The options of programs that are a runtime in front: where it is served, and to 
 from __future__ import annotations
 
 import os
-import pwd
 
 from twisted.python.usage import UsageError
 
 from twisted_exec.iri.revisions import IRONCORE, REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.observe.program import BrowserOptions, seconds
+from twisted_exec.tls.unix import uid_of
 
 from .stream_server import Listening, unix_path
 
@@ -64,9 +64,9 @@ class ServingOptions(BrowserOptions):
     def opt_allow_uid(self, told: str) -> None:
         """A user, by number or name, that may use the UNIX sockets besides root and our own; may be repeated."""
         try:
-            self["allow-uid"].append(int(told) if told.isdigit() else pwd.getpwnam(told).pw_uid)
-        except KeyError:
-            raise UsageError(f"--allow-uid: there is no user {told!r} on this host") from None
+            self["allow-uid"].append(uid_of(told))
+        except ValueError as problem:
+            raise UsageError(f"--allow-uid: {problem}") from None
 
     def postOptions(self) -> None:
         """

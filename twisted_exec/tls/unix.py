@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import socket
 import stat
 import struct
@@ -21,6 +22,19 @@ LONGEST_SOCKET_PATH = 107
 """``sizeof(sun_path) - 1``: see unix(7)."""
 
 _ROOM_FOR_NAMES = 48
+
+
+def uid_of(told: str) -> int:
+    """
+    A user of this host.
+
+    :param told: number or name.
+    :raises ValueError: there is none of that name; the message says so.
+    """
+    try:
+        return int(told) if told.isascii() and told.isdigit() else pwd.getpwnam(told).pw_uid
+    except KeyError:
+        raise ValueError(f"there is no user {told!r} on this host") from None
 
 
 def peer_uid(transport: object) -> int:
