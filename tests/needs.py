@@ -123,3 +123,18 @@ def machinepoollet() -> str | None:
 def machinepoollet_program() -> str | None:
     """ironcore's machinepoollet, built from Go modules."""
     return shutil.which(os.environ.get("MACHINEPOOLLET", "machinepoollet"))
+
+
+def peers() -> str | None:
+    """Why programs of ironcore's and onmetal's cannot be tried here, or ``None``."""
+    for make in ("ironcore", "onmetal", "libvirt"):
+        if not os.path.isdir(interop_programs(make)):
+            return "INTEROP_PROGRAMS names no directory of theirs; see tests/interop"
+    if not shutil.which("libvirtd"):
+        return "libvirtd is not on PATH (libvirt-daemon-system)"
+    return kube_apiserver()
+
+
+def interop_programs(make: str) -> str:
+    """The directory of the foreign programs of ``ironcore``, ``onmetal`` or ``libvirt``."""
+    return os.path.join(os.environ.get("INTEROP_PROGRAMS", "/nonexistent"), make)

@@ -27,4 +27,13 @@ nothing, passes them over.
   ``machinepoollet`` on ``PATH`` or where ``MACHINEPOOLLET`` says.  To build it::
 
       go install github.com/ironcore-dev/ironcore/poollet/machinepoollet/cmd/machinepoollet@v0.5.0
+
+* ``matrix``: every chain of our programs and of ironcore's, onmetal's and libvirt-provider's, for
+  about ten minutes; with kube-apiserver as above, ``etcd`` and ``libvirtd``.  Their programs are
+  where ``INTEROP_PROGRAMS`` says, a directory each.  To build them (their sums are in no public
+  data base)::
+
+      for one in ironcore onmetal libvirt; do (cd tests/interop/$one && CGO_ENABLED=0 \\
+          GONOSUMDB='github.com/ironcore-dev/*,github.com/onmetal/*' \\
+          GOBIN=WHERE/$one go install tool); done
 """
