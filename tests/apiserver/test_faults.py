@@ -3,15 +3,24 @@ Faults that were found in ironcore's API server and controllers, each as the pro
 keeps.
 
 Those of consoles are in ``test_connect``: that ``get`` opens none (6), that a right withdrawn
-and a machine deleted end the session (8), that the state is asked first (35), and that the next
-address is tried (36).
+and a machine deleted end the session (8), that the next address is tried (36).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from tests.apiserver.chain import ChainTestCase, Poollet, reactor
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
 from tests.apiserver.test_tap import arguments
+from tests.recording import recorded, unread
 from twisted_exec.apiserver import tap
+from twisted_exec.apiserver.service import Settings
+from twisted_exec.streaming.site import Site
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.server import ServerTLS
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 
@@ -26,6 +35,20 @@ class FaultTests(APITestCase):
             self.make_machine(f"of-{name}", name, ignitionRef={"name": f"of-{name}"})
             secret = {"metadata": {"name": f"of-{name}"}, "stringData": {"a": "b"}}
             self.answer("POST", SECRETS, secret, code=201)
+
+    def test_3_what_poollets_know_it_by(self) -> None:
+        """A server that no poollet could let in does not start, and says what it needs."""
+        for name in ("machinepoollet-client-certificate", "machinepoollet-client-key"):
+            with self.assertRaises(SystemExit) as caught:
+                tap.Options().parseOptions(arguments(**{name: ""}))
+            self.assertIn(f"exec-apiserver: --{name} is missing: ", str(caught.exception.code))
+
+    def test_4_no_authority(self) -> None:
+        """Without the CA of poollets the server does not start: none is believed unseen."""
+        with self.assertRaises(SystemExit) as caught:
+            tap.Options().parseOptions(arguments(machinepoollet_certificate_authority=""))
+        told = str(caught.exception.code)
+        self.assertIn("--machinepoollet-certificate-authority is missing: the CA", told)
 
     def test_13_another_pools_address(self) -> None:
         """A poollet redirects no other pool's consoles to itself."""
@@ -74,3 +97,41 @@ class FaultTests(APITestCase):
             options = tap.Options()
             options.parseOptions([*arguments(), *flags])
             self.assertIs(tap.settings(options).scheduling, wanted)
+
+
+class ConsoleFaultTests(ChainTestCase):
+    """A console through a whole API server."""
+
+    pools_named = False
+
+    def settings(self, **more: Any) -> Settings:
+        self.told = recorded(super().settings(**more))
+        return self.told
+
+    async def strange_poollet(self) -> tuple[Poollet, int]:
+        """One of the right name, whose certificate is of an authority that nobody knows."""
+        issued = Authority.create("anybody").issue_server(["127.0.0.1"], common_name="pool-a")
+        files = [self.mktemp() for _ in range(2)]
+        for path, content in zip(files, (issued.certificate_pem, issued.key_pem), strict=True):
+            Path(path).write_bytes(content)
+        made = Poollet()
+        endpoint = server_endpoint(
+            reactor, "tcp:0:interface=127.0.0.1", ServerTLS(*files, clock=reactor)
+        )
+        port: Any = await endpoint.listen(Site(made, reactor))
+        self.addCleanup(port.stopListening)
+        return made, port.getHost().port
+
+    async def test_4_verified_whatever_is_asked(self) -> None:
+        """No user can ask that a poollet be believed which cannot show who it is."""
+        made, port = await self.strange_poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        for word in ("insecureSkipTLSVerifyBackend", "insecureSkipTlsVerifyBackend"):
+            await self.refused(502, query=f"?stdin=true&{word}=true")
+        self.assertEqual(made.requests, [])
+
+    async def test_10_settings(self) -> None:
+        """All that a server is told it has asked for by the time it has stopped."""
+        await self.server.stopService()
+        self.assertEqual(unread(self.told), set())

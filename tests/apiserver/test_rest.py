@@ -695,7 +695,7 @@ class LimitTests(APITestCase):
         self.assertEqual(response.code, 429)
         self.assertEqual(response.headers["retry-after"], "1")
 
-    def test_long(self) -> None:
+    def test_27_watches(self) -> None:
         """Watches are counted apart, per user and in all, until they end."""
         first = self.watch(f"{MACHINES}?watch=1")
         self.assertEqual(self.ask("GET", f"{MACHINES}?watch=1").code, 429)

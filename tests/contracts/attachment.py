@@ -214,6 +214,25 @@ class AttachmentTransportContract(SynchronousTestCase):
         self.transport.resume_input()
         self.assertEqual(user.client.transport.producerState, "producing")
 
+    def test_23_sizes_that_nobody_takes(self) -> None:
+        """Sizes of which nobody takes notice hold nothing up, are not kept, and outlive nothing."""
+
+        class Deaf(RecordingAttachment):
+            def window_changed(self, size: TerminalSize) -> None:
+                pass
+
+        user = self.begin(Deaf())
+        self.transport.pause_input()
+        for number in range(1, 2001):
+            user.resizes(b'{"Width":%d,"Height":24}' % number)
+        self.assertLess(len(self.transport._input), self.limits.input_bytes)
+        self.transport.resume_input()
+        user.types(b"on")
+        self.assertEqual(self.attachment.received, b"on")
+        user.leaves()
+        self.assertEqual(len(self.attachment.detached_with), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_nothing_but_a_console(self) -> None:
         """Where there is neither BREAK nor a role the user is told so, once."""
 
@@ -312,8 +331,8 @@ class AttachmentTransportContract(SynchronousTestCase):
         user.flow.resumeProducing()
         self.assertEqual(user.hears(), [("pong", b"999")])
 
-    def test_our_pings(self) -> None:
-        """The user is pinged, and not pressed for an answer."""
+    def test_30_quiet(self) -> None:
+        """A session may be quiet for ever: the user is pinged, and not pressed for an answer."""
         user = self.begin()
         self.clock.advance(29)
         self.assertEqual(user.hears(), [])

@@ -95,7 +95,7 @@ class BrokerTests(TestCase):
         (found,) = (await self.b.client.list(MACHINES, NAMESPACE))["items"]
         return found
 
-    async def test_who_did_what(self) -> None:
+    async def test_7_who_did_what(self) -> None:
         """Six hops tell of one session under one id; in cluster B by the user's own name."""
         await self.a.create_machine("sh", "shell")
         screen = await watch(self.jane, "sh")

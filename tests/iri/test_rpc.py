@@ -190,7 +190,7 @@ class CallTests(RPCCase):
 class TimeTests(RPCCase):
     """Nothing waits for ever, and what was lost is found again."""
 
-    async def test_deadline(self) -> None:
+    async def test_25_deadline(self) -> None:
         """A runtime that does not answer is a gateway timeout."""
         waiting: Deferred[pb.VersionResponse] = Deferred()
         self.runtime.answers["version"] = lambda _: waiting

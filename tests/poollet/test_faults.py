@@ -1,18 +1,27 @@
 """
 Faults that were found in ironcore's machinepoollet, each as the promise that ours keeps.
 
-Those of its reconcile (37 to 40) are in ``test_lies`` and ``test_pool``; those of its
-certificates (10, 11, 13) where certificates and the fence are tried.
+Those of its reconcile (37, 40) are in ``test_lies``, of the classes (38) in ``test_pool``, of
+sessions' ends (8, 25, 28, 33, 34) in ``test_service``; that certificates are read again (11) is
+in ``tests.tls`` and ``tests.flows``.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 from typing import Any
+
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.poollet.chain import EXEC, PoolletCase, reactor, status, until
 from tests.poollet.doubles import MACHINES
+from tests.poollet.test_tap import KUBECONFIG
+from tests.recording import recorded, unread
 from twisted_exec.api.status import TooManyRequests
+from twisted_exec.poollet import tap
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.streaming.upgrade_client import UpgradeRefused
 
@@ -41,6 +50,25 @@ class FaultTests(PoolletCase):
         self.assertEqual(refused.code, 429)
         self.assertEqual(status(refused.body)["details"]["retryAfterSeconds"], 7)
 
+    async def test_3_no_proxy_can_come(self) -> None:
+        """One that no API server can reach says so when it starts, and what would help."""
+        events: list[Any] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        await self.start()
+        self.assertEqual(self.warnings(events), [])
+        await self.stop()
+        await self.start(client_ca="", requestheader_ca="")
+        (told,) = self.warnings(events)
+        self.assertIn("no API server can pass consoles on", told)
+        self.assertIn("--requestheader-client-ca-file", told)
+        self.assertIn("--client-ca-file", told)
+
+    def warnings(self, events: list[Any]) -> list[str]:
+        return [
+            str(each["log_format"]) for each in events if each.get("log_level") is LogLevel.warn
+        ]
+
     async def test_5_each_machine_is_authorised(self) -> None:
         """Who may reach the pool has not every console on it."""
         await self.start()
@@ -67,6 +95,20 @@ class FaultTests(PoolletCase):
         await until(lambda: self.poollet.loop.machine_of(uid))
         await self.view()
         self.assertNotEqual(self.runtime.execs[0][0], old.metadata.id)
+
+    async def test_10_settings(self) -> None:
+        """All that a poollet is told it has asked for by the time it has stopped."""
+        told = recorded(self.settings())
+        self.poollet = Poollet(told, self.client, self.runtime, self.audit, reactor)
+        self.poollet.startService()
+        self.addCleanup(self.stop)
+        await self.poollet.when_ready()
+        await self.stop()
+        # Whose place a directory takes, and who signs what is in it, are asked for with one.
+        self.assertEqual(unread(told), {"signer"})
+        unsigned = recorded(self.settings(certificate_directory=str(self.directory / "pki")))
+        Poollet(unsigned, self.client, self.runtime, self.audit, reactor)
+        self.assertNotIn("signer", unread(unsigned))
 
     async def test_12_probes(self) -> None:
         """Probes need no certificate, and readiness asks the runtime."""
@@ -120,3 +162,25 @@ class FaultTests(PoolletCase):
         assert pool is not None
         told = {one["type"]: one["address"] for one in pool["status"]["addresses"]}
         self.assertEqual(told["Hostname"], socket.gethostname())
+
+
+class StartTests(SynchronousTestCase):
+    """What the program needs."""
+
+    def test_42_one_kubeconfig(self) -> None:
+        """The kubeconfig that it is given is all: without leader election there is no other."""
+        self.patch(os, "environ", {"HOME": "/nonexistent"})
+        path = Path(self.mktemp())
+        path.write_text(KUBECONFIG)
+        options = tap.Options()
+        self.assertFalse([name for name in options.longOpt if "leader" in name])
+        options.parseOptions(
+            [
+                f"--kubeconfig={path}",
+                "--machine-pool-name=pool-a",
+                "--machine-runtime-endpoint=unix:///run/x.sock",
+                "--tls-cert-file=tls.crt",
+                "--tls-private-key-file=tls.key",
+            ]
+        )
+        self.assertIsInstance(tap.makeService(options), tap.Program)

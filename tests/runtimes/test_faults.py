@@ -7,6 +7,7 @@ Each test is named after the fault; its docstring says what is so here instead.
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,7 @@ from twisted.internet.endpoints import connectProtocol
 from twisted.logger import globalLogPublisher
 
 from tests.contracts.machine_runtime import machine
+from tests.recording import recorded, unread
 from twisted_exec.api.status import APIError, BadGateway, NotFound
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.protos import machine_pb2 as pb
@@ -40,13 +42,15 @@ class FaultTests(RuntimeCase):
 
     async def begin(self, **options: Any) -> RuntimeHost:
         self.records = io.StringIO()
-        settings = Settings(
-            classes=parse({"classes": [SHELL]}),
-            state_directory=f"{self.directory}/state",
-            iri_target=f"unix://{self.directory}/iri/sock",
-            **options,
+        self.settings = recorded(
+            Settings(
+                classes=parse({"classes": [SHELL]}),
+                state_directory=f"{self.directory}/state",
+                iri_target=f"unix://{self.directory}/iri/sock",
+                **options,
+            )
         )
-        host = RuntimeHost(settings, JSONLinesAudit(self.records), reactor)
+        host = RuntimeHost(self.settings, JSONLinesAudit(self.records), reactor)
         ready = host.when_ready()
         host.startService()
         self.addCleanup(host.stopService)
@@ -81,6 +85,12 @@ class FaultTests(RuntimeCase):
         await self.until(lambda: b"\r\n\r\n" in raw.got)
         raw.transport.abortConnection()
         return int(raw.got.split()[1])
+
+    async def test_10_settings(self) -> None:
+        """All that a runtime is told it has asked for by the time it has stopped."""
+        host = await self.begin()
+        await host.stopService()
+        self.assertEqual(unread(self.settings), set())
 
     async def test_14_short_token_in_the_clear(self) -> None:
         """A token has 256 bits; it goes through a private socket, or by TLS, or stays on this host."""
@@ -189,3 +199,25 @@ class FaultTests(RuntimeCase):
         """A URL of ours always names where it leads: who listens everywhere must say how it is reached."""
         await self.begin()
         self.assertTrue(urlsplit(await self.url()).netloc)
+
+    async def test_30_gone_without_a_word(self) -> None:
+        """A user who is cut off leaves their place at once, however quiet the machine is."""
+        host = await self.begin()
+        user = await self.open(await self.url())
+        user.stream.write(b"sleep 100000\n")
+        await self.until(lambda: b"sleep" in user.got)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        user.stream.abort()
+        await self.until(lambda: not len(host.streams.sessions))
+        both_ends = descriptors - 2
+        await self.until(lambda: len(os.listdir("/proc/self/fd")) <= both_ends)
+        await self.open(await self.url())
+
+    async def test_31_every_key_is_the_machines(self) -> None:
+        """No byte that is typed ends a session at the machine's end: 0x1d arrives as any other."""
+        await self.begin()
+        user = await self.open(await self.url())
+        user.stream.write(b"head -c1 | od -An -tx1\n")
+        user.stream.write(b"\x1d\n")
+        await self.until(lambda: b" 1d" in user.got)
+        self.assertFalse(user.gone)

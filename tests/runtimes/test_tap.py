@@ -69,6 +69,7 @@ class TapTests(SynchronousTestCase):
                 "--base-url=https://h.example:1/",
                 "--tls-cert-file=/c",
                 "--tls-private-key-file=/k",
+                "--iri-listen=dns:///h.example:1",
                 "--iri-ca-file=/ca",
                 "--iri-cert-file=/ic",
                 "--iri-private-key-file=/ik",

@@ -173,7 +173,7 @@ class LimitTests(SynchronousTestCase):
         self.assertTrue(self.client.closed)
         self.assertEqual(self.client.received(), b"")
 
-    def test_slow_headers(self) -> None:
+    def test_25_slow_headers(self) -> None:
         """A byte now and then does not prolong the time for the headers."""
         for byte in b"GET /":
             self.client.send(bytes([byte]))

@@ -159,7 +159,7 @@ class TranslateTestCase(SynchronousTestCase):
 class WayTests(TranslateTestCase):
     """When it is done, and how the next hop is asked."""
 
-    def test_refused_version(self) -> None:
+    def test_22_refused_version(self) -> None:
         """A next hop that refuses version 5 is asked for SPDY, on a path of its own."""
         client = self.open()
         self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
@@ -187,7 +187,7 @@ class WayTests(TranslateTestCase):
         self.open()
         self.assertEqual(self.foreign.asked, [b"SPDY/3.1"])
 
-    def test_spdy_to_websocket(self) -> None:
+    def test_22_spdy_to_websocket(self) -> None:
         """A user of SPDY before a next hop that speaks WebSockets only: the newest of them."""
         self.protocols = (OVER_SPDY,)
         for speaks, chosen in (((V5, V4), V5), ((V4,), V4)):

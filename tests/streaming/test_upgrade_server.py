@@ -152,6 +152,20 @@ class MemoryTests(SynchronousTestCase):
         self.assertEqual(len(server.site.connections), 0)
         self.assertFalse(client.closed)
 
+    def test_27_consoles_take_no_place(self) -> None:
+        """However many are open, and for however long, requests find the places that they had."""
+        server = MemoryServer(Upgrading(self.taker), max_connections=2)
+        consoles = []
+        for _ in range(500):
+            consoles.append(server.connect())
+            consoles[-1].send(REQUEST)
+            self.assertIn(b" 101 ", consoles[-1].received())
+        server.clock.advance(3600)
+        plain = server.connect()
+        plain.send(b"GET / HTTP/1.1\r\n")
+        self.assertEqual(len(server.site.connections), 1)
+        self.assertFalse(any(client.closed for client in consoles))
+
     def test_lost(self) -> None:
         """The protocol learns of the connection's end, the request does not."""
         client = MemoryServer(Upgrading(self.taker)).connect()

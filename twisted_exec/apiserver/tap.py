@@ -75,6 +75,7 @@ def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
 
 
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+_SIGNED_FOR = "8760h"
 _SIGNING = "cluster-signing-"
 _CLIENT_SIGNING = "cluster-signing-kube-apiserver-client-"
 _SIGNING_FILES = [
@@ -160,7 +161,7 @@ class Options(BrowserOptions):
         [
             "cluster-signing-duration",
             None,
-            "8760h",
+            _SIGNED_FOR,
             "How long certificates so signed are good at most, such as 720h or 30m.",
         ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
@@ -205,6 +206,11 @@ class Options(BrowserOptions):
         if _duration(self["cluster-signing-duration"]) < SHORTEST_SECONDS:
             raise UsageError(
                 "--cluster-signing-duration: give a duration such as 8760h, of 10m or more"
+            )
+        signs = any(self[name] for name in _SIGNING_FILES)
+        if self["cluster-signing-duration"] != _SIGNED_FOR and not signs:
+            raise UsageError(
+                "--cluster-signing-duration needs --cluster-signing-cert-file: nothing is signed"
             )
         for name, what in _NEEDED.items():
             if not self[name]:

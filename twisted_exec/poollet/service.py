@@ -135,6 +135,13 @@ def _check_apart(proxies: str, users: str) -> None:
         )
 
 
+_NO_PROXY = (
+    "pool {pool}: no API server can pass consoles on: it would come with a certificate, and no CA "
+    "for it is given; see --requestheader-client-ca-file, or --client-ca-file for one that "
+    "forwards nobody"
+)
+
+
 @implementer(IPoollet)
 class Poollet(Service):
     """
@@ -381,6 +388,8 @@ class Poollet(Service):
         addresses = settings.addresses or default_addresses(getattr(host, "host", ""))
         place = f"{getattr(host, 'host', '')}:{getattr(host, 'port', '')}"
         self._log.info("serving pool {pool} at {place}", pool=self.pool, place=place)
+        if not cas:
+            self._log.warn(_NO_PROXY, pool=self.pool)
         for copy in self._copies:
             copy.start()
         self.withdrawal.start()

@@ -95,7 +95,8 @@ class Options(BrowserOptions):
         for name in ("addresses", "pool-proxy-suffices", "runtime-uid", "exec-url-allowed"):
             self[name] = []
         for kind in DOWNWARD:
-            self[f"{kind}-downward-api-label"], self[f"{kind}-downward-api-annotation"] = {}, {}
+            self[f"{kind}-downward-api-label"] = {}
+        self["machine-downward-api-annotation"] = {}
 
     def opt_addresses(self, told: str) -> None:
         """TYPE=ADDRESS where the API server reaches us; with commas, or repeated.  Default: this host's own."""
@@ -163,6 +164,8 @@ class Options(BrowserOptions):
         files = ("tls-cert-file", "tls-private-key-file")
         if self["cert-dir"] and any(self[name] for name in files):
             raise UsageError("--cert-dir and --tls-cert-file exclude each other")
+        if self["serving-cert-signer"] != SIGNER and not self["cert-dir"]:
+            raise UsageError("--serving-cert-signer needs --cert-dir: nothing is to be signed")
         needed = ("machine-pool-name", "machine-runtime-endpoint")
         for name in needed if self["cert-dir"] else (*needed, *files):
             if not self[name]:
@@ -253,6 +256,8 @@ def _runtime_tls(options: Options) -> MutualTLS | None:
             "--machine-runtime-ca-file, --machine-runtime-cert-file and "
             "--machine-runtime-private-key-file go together"
         )
+    if options["machine-runtime-endpoint"].startswith("unix:"):
+        raise TargetError("--machine-runtime-ca-file is for a TCP --machine-runtime-endpoint")
     return MutualTLS(*given)
 
 

@@ -98,6 +98,8 @@ class ServingOptions(BrowserOptions):
                 "--allow-uid needs --streaming-listen, such as unix:/run/twisted-exec/stream.sock: "
                 "no other user can enter the private directory of the consoles"
             )
+        if self["tls-cert-file"] and (not address or address.startswith("unix:")):
+            raise TargetError("--tls-cert-file is for a TCP --streaming-listen")
         return Listening(
             address,
             base_url=self["base-url"],
@@ -110,21 +112,25 @@ class ServingOptions(BrowserOptions):
         """
         The files of a TCP target, or none.
 
-        :raises TargetError: one is missing.
+        :raises TargetError: one is missing, or none is needed.
         """
         given = [self[f"iri-{name}"] for name in ("ca-file", "cert-file", "private-key-file")]
+        names = self["iri-client-names"]
         if not any(given):
+            if names:
+                raise TargetError("--iri-client-names needs --iri-ca-file: names are certificates'")
             return None
         if not all(given):
             raise TargetError(
                 "--iri-ca-file, --iri-cert-file and --iri-private-key-file go together"
             )
-        names = [name.strip() for name in self["iri-client-names"].split(",")]
-        allowed = frozenset(name for name in names if name)
+        allowed = frozenset(name.strip() for name in names.split(",") if name.strip())
         if not allowed:
             # The CA of poollets is that of users; without names all of them could command machines.
             raise TargetError(
                 "--iri-client-names is missing: the common names of the poollets that may ask"
             )
+        if self["iri-listen"].startswith("unix:"):
+            raise TargetError("--iri-ca-file is for a TCP --iri-listen")
         ca, certificate, key = given
         return MutualTLS(ca, certificate, key, client_names=allowed)

@@ -18,6 +18,7 @@ from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, pki, 
 from tests.apiserver.support import AuditList
 from tests.apiserver.test_connect import binding
 from tests.contracts.machine_runtime import machine
+from tests.recording import recorded, unread
 from tests.runtimes.support import open_log
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
@@ -66,14 +67,16 @@ class HostCase(ChainTestCase):
         config = load(self.kubeconfig(f"user-{user}"))
         client = KubeClient(config, reactor)
         self.addCleanup(client.close)
-        settings = Settings(
-            place=Place(IRONCORE, NAMESPACE, "a", POOL),
-            identity=options.pop("identity", Identity("a")),
-            state_directory=os.path.join(self.directory, name),
-            iri_target=f"unix://{self.directory}/{name}.iri",
-            **options,
+        self.settings_told = recorded(
+            Settings(
+                place=Place(IRONCORE, NAMESPACE, "a", POOL),
+                identity=options.pop("identity", Identity("a")),
+                state_directory=os.path.join(self.directory, name),
+                iri_target=f"unix://{self.directory}/{name}.iri",
+                **options,
+            )
         )
-        made = BrokerHost(settings, client, lambda: config, self.records, reactor)
+        made = BrokerHost(self.settings_told, client, lambda: config, self.records, reactor)
         self.addCleanup(lambda: made.stopService() if made.running else None)
         return made
 
@@ -357,6 +360,12 @@ class ReplicaTests(HostCase):
 
 class FaultTests(HostCase):
     """Known faults of ironcore's broker and poollet, which this one has not."""
+
+    async def test_10_settings(self) -> None:
+        """Theirs takes times that nobody looks at; all that this one is told it asks for."""
+        host = await self.ready()
+        await host.stopService()
+        self.assertEqual(unread(self.settings_told), set())
 
     async def test_15_token_burnt_by_a_probe(self) -> None:
         """Any GET, HEAD or POST burns theirs: a probe or a link preview kills the session."""

@@ -1,0 +1,116 @@
+"""
+A fault of other systems' command lines (10), as the promise that ours keep.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IServiceMaker
+from twisted.plugin import getPlugins
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.apiserver.test_tap import arguments
+from tests.poollet.test_tap import KUBECONFIG
+from tests.runtimes.test_tap import CONFIG
+
+from .test_plugins import PROGRAMS
+
+OF_ITSELF = {"scheduler"}
+"""Flags that say what is so anyway; they are there to be refused beside their contrary."""
+
+
+def remembering(kind: type) -> Any:
+    """Options that remember what they are asked for once they have been read."""
+
+    def ask(self: Any, name: str) -> Any:
+        self.__dict__.setdefault("asked", set()).add(name)
+        return dict.__getitem__(self, name)
+
+    return type(kind.__name__, (kind,), {"__getitem__": ask, "get": ask})()
+
+
+class OptionTests(SynchronousTestCase):
+    """Every program with no more than it needs."""
+
+    def least(self) -> dict[str, list[str]]:
+        """For each program the shortest command line."""
+        kubeconfig, config = Path(self.mktemp()), Path(self.mktemp())
+        kubeconfig.write_text(KUBECONFIG)
+        config.write_text(CONFIG)
+        target = "unix:///run/x/iri.sock"
+        return {
+            "exec-apiserver": arguments(),
+            "exec-broker": [
+                f"--kubeconfig={kubeconfig}",
+                "--namespace=ns",
+                "--source-cluster-name=a",
+                f"--iri-listen={target}",
+            ],
+            "exec-poollet": [
+                f"--kubeconfig={kubeconfig}",
+                "--machine-pool-name=pool-a",
+                f"--machine-runtime-endpoint={target}",
+                "--tls-cert-file=tls.crt",
+                "--tls-private-key-file=tls.key",
+            ],
+            "exec-runtime": [f"--config={config}", f"--iri-listen={target}"],
+            "exec-standalone": [f"--state-dir={self.mktemp()}"],
+        }
+
+    def test_10_options(self) -> None:
+        """There is no option that a program takes and then never looks at."""
+        least = self.least()
+        self.assertEqual(sorted(least), PROGRAMS)
+        for maker in getPlugins(IServiceMaker):
+            if maker.tapname not in least:
+                continue
+            module = import_module(maker.module)
+            for name in ("steady_timers", "stop_once"):
+                self.patch(module, name, lambda reactor: None)
+            options = remembering(module.Options)
+            options.parseOptions(least[maker.tapname])
+            options.asked.clear()
+            maker.makeService(options)
+            self.assertEqual(set(options) - options.asked - OF_ITSELF, set(), maker.tapname)
+
+    def test_10_in_vain(self) -> None:
+        """What would have no effect beside what else is given is refused, and why is told."""
+        files = ("ca-file", "cert-file", "private-key-file")
+        iri = [f"--iri-{name}=/{name}" for name in files]
+        consoles = ["--tls-cert-file=/c", "--tls-private-key-file=/k"]
+        unix = "--streaming-listen=unix:/run/x/stream.sock"
+        of_runtimes = [
+            (["--iri-client-names=a"], "--iri-client-names needs --iri-ca-file"),
+            ([*iri, "--iri-client-names=a"], "--iri-ca-file is for a TCP --iri-listen"),
+            (consoles, "--tls-cert-file is for a TCP --streaming-listen"),
+            ([*consoles, unix], "--tls-cert-file is for a TCP --streaming-listen"),
+        ]
+        runtime = [f"--machine-runtime-{name}=/{name}" for name in files]
+        signed = ["--cluster-signing-duration=720h"]
+        for program, told in {
+            "exec-apiserver": [(signed, "needs --cluster-signing-cert-file: nothing is signed")],
+            "exec-broker": of_runtimes,
+            "exec-runtime": of_runtimes,
+            "exec-poollet": [
+                (runtime, "--machine-runtime-ca-file is for a TCP --machine-runtime-endpoint"),
+                (["--serving-cert-signer=a.b/c"], "--serving-cert-signer needs --cert-dir"),
+            ],
+        }.items():
+            least = self.least()[program]
+            for more, why in told:
+                self.assertIn(why, self.refusal(program, [*least, *more]))
+
+    def refusal(self, program: str, words: list[str]) -> str:
+        """The line with which a command line is refused."""
+        (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == program]
+        module = import_module(maker.module)
+        for name in ("steady_timers", "stop_once"):
+            self.patch(module, name, lambda reactor: None)
+        options = maker.options()
+        with self.assertRaises(SystemExit) as caught:
+            options.parseOptions(words)
+            maker.makeService(options)
+        return str(caught.exception.code)
