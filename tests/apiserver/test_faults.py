@@ -8,14 +8,18 @@ and a machine deleted end the session (8), that the next address is tried (36).
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.apiserver.chain import ChainTestCase, Poollet, reactor
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, POOLS, APITestCase, machine
+from tests.apiserver.test_connect import binding
 from tests.apiserver.test_tap import arguments
 from tests.recording import recorded, unread
-from twisted_exec.apiserver import tap
+from twisted_exec.api import kinds
+from twisted_exec.apiserver import assembly, tap
+from twisted_exec.apiserver.filters import Limits
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.streaming.site import Site
 from twisted_exec.tls.authority import Authority
@@ -102,7 +106,12 @@ class FaultTests(APITestCase):
 class ConsoleFaultTests(ChainTestCase):
     """A console through a whole API server."""
 
+    timeout = 120
     pools_named = False
+
+    async def setUp(self) -> None:
+        self.patch(assembly, "Limits", partial(Limits, short=2))
+        await super().setUp()
 
     def settings(self, **more: Any) -> Settings:
         self.told = recorded(super().settings(**more))
@@ -130,6 +139,20 @@ class ConsoleFaultTests(ChainTestCase):
         for word in ("insecureSkipTLSVerifyBackend", "insecureSkipTlsVerifyBackend"):
             await self.refused(502, query=f"?stdin=true&{word}=true")
         self.assertEqual(made.requests, [])
+
+    async def test_27_two_hundred_consoles(self) -> None:
+        """201 consoles take the place of nobody's request, be there only two for requests."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+        for _ in range(201):
+            await self.open()
+        self.assertEqual(len(self.server._parts.sessions), 201)
+        await self.admin.create(kinds.ROLEBINDINGS.resource, binding("jane", "edit"), "default")
+        label = {"metadata": {"labels": {"a": "b"}}}
+        for user in ("admin", "jane"):
+            await self.client(user).patch(kinds.MACHINES.resource, "vm", label, "default")
+        await self.open(user="jane")
 
     async def test_10_settings(self) -> None:
         """All that a server is told it has asked for by the time it has stopped."""
