@@ -174,7 +174,7 @@ class ClientEndpointTests(LoopbackCase):
         self.assertIsInstance(problem, HandshakeError)
         self.assertIn("closed the connection during the TLS handshake", str(problem))
 
-    async def test_mute_server(self) -> None:
+    async def test_25_mute_server(self) -> None:
         """A server that accepts and then says nothing is given up after the time for it."""
         recorders = self.recorders()
         port = await self.listen(recorders, None)

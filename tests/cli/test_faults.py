@@ -1,0 +1,53 @@
+"""
+A fault of other systems' command lines (10), as the promise that ours keep at the user's end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.cli import console, main
+
+ROOM = Path(console.__file__).parent
+
+
+def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Each command, and where what is given to one of its options goes."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from destinations(command)
+        elif not isinstance(action, argparse._HelpAction):
+            yield parser.prog, action.dest
+
+
+def read() -> set[str]:
+    """What any code of the room looks at in options, by its syntax."""
+    return {
+        node.attr
+        for path in ROOM.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node.value).endswith("options")
+    }
+
+
+class OptionTests(SynchronousTestCase):
+    """``kubectl console``, and each command of ``twisted-exec``."""
+
+    def test_10_options(self) -> None:
+        """There is no option that a command takes and nothing ever looks at."""
+        told = [
+            each
+            for parser in (console.make_parser(), main.make_parser())
+            for each in destinations(parser)
+        ]
+        self.assertGreater(len(told), 50)
+        looked_at = read()
+        self.assertEqual([each for each in told if each[1] not in looked_at], [])
