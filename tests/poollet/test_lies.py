@@ -224,10 +224,14 @@ class LiesTests(SynchronousTestCase):
         for number in range(100):
             one.status.machine_conditions.add(type=f"T{number}", status="True", message="x" * 5000)
         one.status.machine_conditions.add(type="not a type", status="True")
+        one.status.machine_conditions[0].reason = "\x1b]0;x\x07Off"
+        one.status.machine_conditions[0].message = "one\n\x1b[31mtwo\x9b"
         self.turn(RELIST_SECONDS)
         told = self.status()["conditions"]
         self.assertEqual(len(told), 17)
         self.assertEqual(max(len(one["message"]) for one in told), 1024)
+        (words,) = ((one["reason"], one["message"]) for one in told if one["type"] == "T0")
+        self.assertEqual(words, ("]0;x Off", "one [31mtwo"))  # nothing for a terminal to do
         del one.status.machine_conditions[:]
         self.turn(RELIST_SECONDS)
         self.assertEqual([one["type"] for one in self.status()["conditions"]], ["Ready"])

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 Object = dict[str, Any]
@@ -117,7 +118,7 @@ def parts_status(
             "state": _ATTACHED.get(one.state, "Pending") if one is not None else "Pending",
         }
         if one is not None and one.handle:
-            status["handle"] = one.handle[:_MAX_MESSAGE]
+            status["handle"] = one_line(one.handle)[:_MAX_MESSAGE]
         if referents.get(name):
             status[field] = {"name": referents[name]}
         old = before.get(name, {})
@@ -164,8 +165,9 @@ def _condition(type: str, told: Told, before: Object, now: str, generation: int 
     new: Object = {
         "type": type,
         "status": status,
-        "reason": reason,
-        "message": message[:_MAX_MESSAGE],
+        # A runtime's words end on people's terminals.
+        "reason": one_line(reason),
+        "message": one_line(message)[:_MAX_MESSAGE],
     }
     if generation is not None:
         new["observedGeneration"] = generation
