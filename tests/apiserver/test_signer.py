@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, APITestCase
 from tests.apiserver.test_signing import ADDRESS, request
 from twisted_exec.api.kinds import Object
+from twisted_exec.api.kinds.certificates import request_of
+from twisted_exec.apiserver import signer
 from twisted_exec.apiserver.fence import MOST_REQUESTS
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.apiserver.signing import CLIENT, SERVING
@@ -215,6 +217,29 @@ class RequestTests(SigningTestCase):
         )
         (row,) = told["rows"]
         self.assertEqual(row["cells"], ["one", "0s", FOREIGN, "admin", "24h", "Denied"])
+
+
+class ManyTests(SigningTestCase):
+    """However many requests wait for somebody."""
+
+    def test_read_once(self) -> None:
+        """One that comes costs no look at each of the others."""
+        read = []
+
+        def counting(csr: Object) -> x509.CertificateSigningRequest:
+            read.append(csr["metadata"]["name"])
+            return request_of(csr)
+
+        self.patch(signer, "request_of", counting)
+        asked = request(names=[ADDRESS])
+        told = base64.b64encode(asked.public_bytes(Encoding.PEM)).decode()
+        spec = {"request": told, "signerName": SERVING, "usages": list(SERVER_USAGES)}
+        for number in range(20):
+            body = {"metadata": {"name": f"n{number}"}, "spec": spec}
+            self.answer("POST", REQUESTS, body, code=201)
+        self.clock.advance(signer.LOOK_SECONDS)
+        self.assertEqual(len(read), 20)
+        self.assertEqual(len(self.events()), 20)
 
 
 class SignerTests(SigningTestCase):

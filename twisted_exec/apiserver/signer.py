@@ -44,7 +44,9 @@ from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.signing import (
     CLIENT,
+    NOBODY,
     SERVING,
+    Subject,
     addresses_of,
     dialect_of,
     own_problem,
@@ -170,11 +172,13 @@ class Signer(Service):
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
         self._reports = Reports(verbs, "signer", now)
         self._told: dict[str, str] = {}
-        self._problems: dict[str, str] = {}
+        self._shapes: dict[str, tuple[str, Subject]] = {}
+        self._left: dict[str, int] = {}  # in which round they were left as they are
+        self._round = 0
         self._watches: list[IWatch] = []
         self._looking = self._again = False
         self._retry: IDelayedCall | None = None
-        self._loop = LoopingCall(self._look)
+        self._loop = LoopingCall(self._look_anew)
         self._loop.clock = clock
 
     def startService(self) -> None:
@@ -202,7 +206,12 @@ class Signer(Service):
     def _pool_changed(self, event: Event) -> None:
         before = addresses_of(event.previous or {})
         if addresses_of(event.obj) != before:
-            self._look()
+            self._look_anew()
+
+    def _look_anew(self) -> None:
+        """What was left as it is may be approved now."""
+        self._round += 1
+        self._look()
 
     def _look(self) -> None:
         if not self.running:
@@ -231,7 +240,8 @@ class Signer(Service):
         names = {csr["metadata"]["name"] for csr in found}
         self._told = {name: told for name, told in self._told.items() if name in names}
         uids = {csr["metadata"]["uid"] for csr in found}
-        self._problems = {uid: told for uid, told in self._problems.items() if uid in uids}
+        self._shapes = {uid: told for uid, told in self._shapes.items() if uid in uids}
+        self._left = {uid: left for uid, left in self._left.items() if uid in uids}
         for csr in found:
             try:
                 await self._one(csr)
@@ -249,33 +259,43 @@ class Signer(Service):
             return
         if csr["spec"]["signerName"] not in self._authorities or _is_decided(csr):
             return
-        problem = self._shape_problem(csr)
+        uid, (problem, subject) = csr["metadata"]["uid"], self._shape(csr)
+        this_round = self._round  # pools may change while we ask for them
         if condition_of(csr, APPROVED):
             await self._sign(csr, problem)
-        elif problem or (problem := await self._refusal(csr)):
+        elif self._left.get(uid) == this_round:
+            return  # however many others come and go
+        elif problem or (problem := await self._refusal(csr, subject)):
+            self._left[uid] = this_round
             await self._leave(csr, problem)
         else:
             await self._approve(csr)
 
-    def _shape_problem(self, csr: Object) -> str:
-        """What is asked for never changes, and verifying it each time would cost."""
+    def _shape(self, csr: Object) -> tuple[str, Subject]:
+        """
+        What is wrong with a request, and who is to be named where nothing is.
+
+        What is asked for never changes, and verifying it each time would cost.
+        """
         uid = csr["metadata"]["uid"]
-        if uid not in self._problems:
+        if uid not in self._shapes:
+            subject = NOBODY
             try:
-                problem = shape_problem(csr, request_of(csr), self._dialects)
+                request = request_of(csr)
+                problem = shape_problem(csr, request, self._dialects)
+                subject = subject if problem else subject_of(request)
             except ValueError as error:
                 problem = str(error)
-            self._problems[uid] = problem
-        return self._problems[uid]
+            self._shapes[uid] = problem, subject
+        return self._shapes[uid]
 
     def _is_over(self, csr: Object) -> bool:
         made = times.seconds(csr["metadata"]["creationTimestamp"])
         decided = _is_decided(csr) or condition_of(csr, APPROVED) is not None
         return self._now() - made > (DECIDED_SECONDS if decided else PENDING_SECONDS)
 
-    async def _refusal(self, csr: Object) -> str:
+    async def _refusal(self, csr: Object, subject: Subject) -> str:
         """Why the server does not approve it by itself; empty when it does."""
-        subject = subject_of(request_of(csr))
         dialect = dialect_of(subject.common_name, self._dialects)
         assert dialect is not None  # its shape says so
         if csr["spec"]["signerName"] == CLIENT:

@@ -63,6 +63,9 @@ class Subject:
     """How many alternative names of other kinds there are."""
 
 
+NOBODY = Subject("", (), ())
+
+
 def subject_of(request: x509.CertificateSigningRequest) -> Subject:
     """
     What a request asks to be called.
