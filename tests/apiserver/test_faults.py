@@ -137,7 +137,8 @@ class ConsoleFaultTests(ChainTestCase):
         await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
         await self.make_machine()
         for word in ("insecureSkipTLSVerifyBackend", "insecureSkipTlsVerifyBackend"):
-            await self.refused(502, query=f"?stdin=true&{word}=true")
+            told = await self.refused(502, query=f"?stdin=true&{word}=true")
+            self.assertIn("it is not signed by a CA that we trust", told)
         self.assertEqual(made.requests, [])
 
     async def test_27_two_hundred_consoles(self) -> None:
