@@ -45,3 +45,9 @@ class QuantityTests(SynchronousTestCase):
         for text in ["", "x", "1x", "1 ", "4xGi", "1e999", "1" * 40, "1ki", "1.2.3", "NaN", "٣"]:
             with self.assertRaises(ValueError, msg=text):
                 quantity.parse(text)
+
+    def test_written(self) -> None:
+        """In the largest binary unit that divides it."""
+        for whole, text in [(0, "0"), (1, "1"), (1000, "1000"), (1024, "1Ki"), (3 << 29, "1536Mi")]:
+            self.assertEqual(quantity.binary(whole), text)
+            self.assertEqual(quantity.value(text), whole)

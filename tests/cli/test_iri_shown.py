@@ -93,11 +93,6 @@ class TableTests(SynchronousTestCase):
         """A state that nobody defined is a number."""
         self.assertEqual(iri_shown.state(9), "9")
 
-    def test_sizes(self) -> None:
-        """Bytes are told in the largest unit that divides them."""
-        for count, told in ((0, "0"), (1025, "1025"), (1 << 10, "1Ki"), (5 << 40, "5Ti")):
-            self.assertEqual(iri_shown.size(count), told)
-
 
 class DocumentTests(SynchronousTestCase):
     """What a script sees."""

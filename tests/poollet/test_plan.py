@@ -182,6 +182,15 @@ class KeepTests(PlanTestCase):
             self.assertEqual(status["state"], told)
             self.assertEqual(self.ready(status), ("False", told, ""))
 
+    def test_off(self) -> None:
+        """One that is off because it was to be says so."""
+        obj, one = stored(power="Off"), made(stored(), pb.MACHINE_STOPPED)
+        one.spec.power = pb.POWER_OFF
+        self.assertEqual(
+            self.ready(self.status(obj, one)),
+            ("False", "Shutdown", "powered off, as spec.power says"),
+        )
+
     def test_why_not_ready(self) -> None:
         """What the runtime tells of a machine that is not ready is told on; not more than a screen of it."""
         obj = stored()

@@ -11,6 +11,7 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from twisted_exec.runtimes import command as command_module
 from twisted_exec.runtimes import commands, held
 from twisted_exec.runtimes.command import CommandDriver
 from twisted_exec.runtimes.commands import last_line
@@ -30,6 +31,7 @@ class CommandCase(LineCase):
     def setUp(self) -> None:
         super().setUp()
         self.patch(held, "_FIRST_DELAY_SECONDS", 0.01)
+        self.patch(command_module, "_SETTLE_SECONDS", 0.0)
 
     def driver(self, command: Any = CAT, **keys: Any) -> CommandDriver:
         told = {
@@ -146,6 +148,23 @@ class DriverTests(CommandCase):
         await run.stop()
         self.assertEqual(self.alive(), [])
         self.assertEqual(len(line.lost), 1)
+
+    async def test_ended_at_once(self) -> None:
+        """One that ends at once has reached nothing: the machine is not on, and its words say why."""
+        self.patch(command_module, "_SETTLE_SECONDS", 100.0)
+        with self.assertRaises(CannotStart) as caught:
+            await self.opened_line("/bin/sh", "-c", "echo cannot connect; exit 1")
+        self.assertEqual(
+            caught.exception.message,
+            'line "m": /bin/sh ended with exit code 1: cannot connect',
+        )
+        self.assertEqual(self.reasons(), [])
+
+    async def test_settled(self) -> None:
+        """One that goes on has; nothing is lost of what it printed meanwhile."""
+        self.patch(command_module, "_SETTLE_SECONDS", 0.05)
+        _, line = await self.opened_line()
+        await line.until(b"up")
 
     async def test_not_there(self) -> None:
         """A command that this host does not have is told."""

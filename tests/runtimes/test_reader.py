@@ -49,7 +49,8 @@ class ReaderTests(SynchronousTestCase):
             ": a: '2Mi' is not between 3Mi and 1Gi",
         )
         self.assertEqual(
-            self.refusal({"a": "big"}, "size", "a", "3Mi", "1Gi"), ": a: 'big' is no quantity"
+            self.refusal({"a": "big"}, "size", "a", "3Mi", "1Gi"),
+            ": a: 'big' is no quantity such as 512Mi",
         )
 
     def test_choice(self) -> None:

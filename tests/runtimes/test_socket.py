@@ -66,7 +66,10 @@ class ConfigTests(SocketCase):
             ({}, "lines[a]: endpoint is missing"),
             ({"endpoint": "http://x"}, "endpoint 'http://x' is none such as tcp:host="),
             ({"endpoint": "unix:/a", "protocol": "ssh"}, "protocol must be one of raw, telnet"),
-            ({"endpoint": "unix:/a", "baud": 9600}, "unknown key 'baud'"),
+            (
+                {"endpoint": "unix:/a", "baud": 9600},
+                "baud is set by protocol: rfc2217 only, not by raw",
+            ),
             ({"endpoint": "tcp:host=x"}, "lines[a]: endpoint 'tcp:host=x': "),
             ({"endpoint": "tcp:host=x:port=ssh:nosuch=1"}, "lines[a]: endpoint 'tcp:host=x:"),
         ):

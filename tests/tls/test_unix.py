@@ -103,7 +103,7 @@ class PrivateDirectoryTests(SynchronousTestCase):
         os.chmod(self.path, 0o755)
         with open(os.path.join(self.path, "planted"), "w"):
             pass
-        self.assertIn("is open to others (mode 755)", self.refusal())
+        self.assertIn("is open to others (mode 755): name one that is for this", self.refusal())
 
     def test_open_and_empty(self) -> None:
         """An empty one is closed."""

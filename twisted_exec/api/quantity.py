@@ -31,6 +31,7 @@ _SUFFIXES = {
     "Pi": Decimal(2) ** 50,
     "Ei": Decimal(2) ** 60,
 }
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 PROBLEM = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -57,3 +58,11 @@ def value(text: str | int | float) -> int:
     exact = parse(text)
     whole = int(exact)
     return whole + 1 if exact > whole else whole
+
+
+def binary(whole: int) -> str:
+    """A whole number as people write it: ``134217728`` is ``128Mi``, ``1000`` is itself."""
+    shift = max(
+        (each for each in range(10, 70, 10) if whole and whole % (1 << each) == 0), default=0
+    )
+    return f"{whole >> shift}{_BINARY[shift // 10]}"

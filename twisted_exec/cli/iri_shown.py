@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from twisted_exec.api import quantity
 from twisted_exec.api.times import human, timestamp
 from twisted_exec.cli.console import one_line
 
@@ -95,7 +96,7 @@ def status(answer: pb.StatusResponse) -> str:
             [
                 one.machine_class.name,
                 _NONE if cpu is None else str(cpu),
-                _NONE if memory is None else size(memory),
+                _NONE if memory is None else quantity.binary(memory),
                 ",".join(f"{name}={value}" for name, value in sorted(resources.items())),
                 str(one.quantity),
             ]
@@ -145,14 +146,6 @@ def state(number: int) -> str:
     except ValueError:
         return str(int(number))
     return name.removeprefix("MACHINE_").capitalize()
-
-
-def size(count: int) -> str:
-    """Bytes as Kubernetes writes them, in the largest binary unit that divides them."""
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if count and count % (1 << shift) == 0:
-            return f"{count >> shift}{unit}"
-    return str(count)
 
 
 def _label(machine: pb.Machine, ending: str) -> str:

@@ -25,6 +25,7 @@ READY = "Ready"
 VOLUMES_READY = "VolumesReady"
 INTERFACES_READY = "NetworkInterfacesReady"
 UNREACHABLE = "RuntimeUnreachable"
+OFF = "powered off, as spec.power says"
 
 MAX_COPIED = 16
 """Conditions of the runtime's own that are copied from one machine."""
@@ -63,6 +64,8 @@ def ready(observed: pb.Machine, trouble: str = "") -> Told:
         ),
         None,
     )
+    if denied is None and state == "Shutdown" and observed.spec.power == pb.POWER_OFF:
+        return "False", state, trouble or OFF
     if denied is None:
         return ("True" if state == "Running" else "False", state or "Unknown", trouble)
     return "False", denied.reason[:_MAX_REASON] or state or "Unknown", trouble or denied.message

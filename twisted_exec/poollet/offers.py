@@ -16,6 +16,8 @@ from twisted_exec.iri.protos import machine_pb2 as pb
 
 Object = Mapping[str, Any]
 
+_MOST_NAMED = 20
+
 
 def offered(machine_class: Object, status: pb.StatusResponse) -> pb.MachineClassStatus | None:
     """What the runtime offers for ``machine_class``; ``None`` when it has nothing like it."""
@@ -51,8 +53,43 @@ def choice(name: str, classes: Iterable[Object], status: pb.StatusResponse) -> t
         return "", f'machine class "{name}" does not exist'
     match = offered(found, status)
     if match is None:
-        return "", f'the machine runtime offers no class with the capabilities of "{name}"'
+        return "", _why_none(found, status)
     return match.machine_class.name, ""
+
+
+def _why_none(machine_class: Object, status: pb.StatusResponse) -> str:
+    """Why the runtime has nothing for it, with what it has, so that one sees what is amiss."""
+    name, wanted = machine_class["metadata"]["name"], capabilities(machine_class)
+    told = {
+        one.machine_class.name: dict(one.machine_class.capabilities.resources)
+        for one in status.machine_class_status
+    }
+    if name in told:
+        return (
+            f'the machine runtime\'s class "{name}" has {_spelled(told[name])}, '
+            f'and machine class "{name}" has {_spelled(wanted or {})}: they must be the same'
+        )
+    alike = [one for one, resources in told.items() if resources == wanted]
+    if alike:
+        return (
+            f'the machine runtime has no class "{name}" on this host, and several with its '
+            f"capabilities: {_listed(alike)}"
+        )
+    return (
+        f'the machine runtime offers no class "{name}", and none with its capabilities '
+        f"({_spelled(wanted or {})}); it offers: {_listed(told) or 'none'}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return ", ".join(every[:_MOST_NAMED]) + more
+
+
+def _spelled(resources: Mapping[str, int]) -> str:
+    """Such as ``cpu 1, memory 64Mi``."""
+    return ", ".join(f"{name} {quantity.binary(resources[name])}" for name in sorted(resources))
 
 
 def capabilities(machine_class: Object) -> dict[str, int] | None:

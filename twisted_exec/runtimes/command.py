@@ -34,6 +34,7 @@ from .pty import PtyDriver, PtyOptions, PtyRun
 from .reader import Reader
 
 _MAX_BREAK_BYTES = 64
+_SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -113,5 +114,9 @@ class CommandDriver:
 
         program = line.pty.command[0]
         return name, CommandEndpoint(
-            program, self.reactor, make_run, typing=lambda: Typing(line.break_keys)
+            program,
+            self.reactor,
+            make_run,
+            typing=lambda: Typing(line.break_keys),
+            settle_seconds=_SETTLE_SECONDS,
         )

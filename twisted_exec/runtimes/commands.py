@@ -76,6 +76,8 @@ class CommandEndpoint:
     :param begins: told the same as ``complaint``; when the machine is reached, where in it
         the machine's own words begin.  Asked whenever more was printed, and, with
         ``look_seconds``, so often.
+    :param settle_seconds: for a command that does not say when the machine is reached: one that
+        ends sooner never reached it.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class CommandEndpoint:
         complaint: Callable[[bytes], str] | None = None,
         begins: Callable[[bytes], int | None] = lambda printed: 0,
         look_seconds: float = 0.0,
+        settle_seconds: float = 0.0,
         prepare: Callable[[], Coroutine[Any, Any, None]] | None = None,
         leave: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
@@ -95,7 +98,7 @@ class CommandEndpoint:
         self._make_run, self._prepare, self.leave = make_run, prepare, leave
         self.typing, self.begins = typing, begins
         self.complaint = complaint
-        self.look_seconds = look_seconds
+        self.look_seconds, self.settle_seconds = look_seconds, settle_seconds
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         return Deferred.fromCoroutine(self._connect(protocolFactory))
@@ -166,15 +169,18 @@ class CommandLine(Protocol):
             self._looking.cancel()
         if self._upper is not None or self._ended or self.up.called:
             return
-        begins = self._endpoint.begins(bytes(self._printed))
+        clock = self._endpoint.clock
+        unsettled = self._endpoint.settle_seconds - (clock.seconds() - self._began)
+        begins = None if unsettled > 0 else self._endpoint.begins(bytes(self._printed))
         if begins is not None:
             self._upper = self._factory.buildProtocol(None)  # type: ignore[arg-type]
             self._upper.makeConnection(self)
             if early := bytes(self._printed[begins:]):
                 self._upper.dataReceived(early)
             self.up.callback(self._upper)
-        elif self._endpoint.look_seconds:
-            self._looking = self._endpoint.clock.callLater(self._endpoint.look_seconds, self._look)
+        elif unsettled > 0 or self._endpoint.look_seconds:
+            seconds = unsettled if unsettled > 0 else self._endpoint.look_seconds
+            self._looking = clock.callLater(seconds, self._look)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._ended = True

@@ -130,7 +130,9 @@ def _resources(reader: Reader) -> dict[str, int]:
         try:
             exact = quantity.parse(text)
         except ValueError:
-            raise reader.error(f"capabilities.{name}: {text!r} is no quantity") from None
+            raise reader.error(
+                f"capabilities.{name}: {text!r} is no quantity such as 1 or 512Mi"
+            ) from None
         if exact <= 0 or exact != int(exact) or exact >= 1 << 63:
             raise reader.error(f"capabilities.{name}: {text!r} is no positive whole number")
         found[str(name)] = int(exact)

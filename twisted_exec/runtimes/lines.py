@@ -16,6 +16,9 @@ from twisted_exec.wire.com_port import FLOWS, PARITIES, STOP_BITS, LineSettings
 from .interfaces import CannotStart, MachineFacts
 from .reader import Reader
 
+SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
+"""What :func:`line_settings` reads."""
+
 _MOST_NAMED = 20
 
 _Options = TypeVar("_Options")

@@ -186,7 +186,8 @@ class Machines:
         count = sum(1 for record in self._by_id.values() if record.class_name == class_name)
         if count >= self.quantities[class_name] or len(self._by_id) >= _MAX_MACHINES:
             raise TooManyRequests(
-                f"this runtime has {count} machines of class {class_name!r}, as many as it may",
+                f"this runtime has {count} of {self.quantities[class_name]} machines of class "
+                f"{class_name!r}: delete one, or use another pool",
                 retry_after_seconds=30,
             )
 

@@ -44,6 +44,10 @@ class Reader:
         """A mistake in this mapping, to be raised."""
         return ConfigError(f"{self.where}: {why}")
 
+    def has(self, key: str) -> bool:
+        """It is there, and nobody has taken it yet."""
+        return key in self._left
+
     def take(self, key: str, kind: Any, default: Any = None) -> Any:
         """
         The value of ``key``; ``default`` when it is missing and may be.
@@ -95,7 +99,7 @@ class Reader:
         try:
             found = quantity.value(text)
         except ValueError:
-            raise self.error(f"{key}: {text!r} is no quantity") from None
+            raise self.error(f"{key}: {text!r} is no quantity such as 512Mi") from None
         if not quantity.value(least) <= found <= quantity.value(most):
             raise self.error(f"{key}: {text!r} is not between {least} and {most}")
         return found

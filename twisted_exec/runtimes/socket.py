@@ -30,7 +30,7 @@ from twisted_exec.wire.com_port import LineSettings
 
 from .held import HeldRun
 from .interfaces import Build, IMachineDriver, MachineFacts
-from .lines import Lines, line_settings
+from .lines import SERIAL_KEYS, Lines, line_settings
 from .processes import ProcessTable
 from .reader import Reader
 from .telnet import TelnetEndpoint
@@ -92,6 +92,9 @@ def _line(reader: Reader) -> SocketLine:
         )
     protocol = reader.choice("protocol", ("raw", "telnet", "rfc2217"), "raw")
     settings = line_settings(reader) if protocol == "rfc2217" else None
+    for key in SERIAL_KEYS if settings is None else ():
+        if reader.has(key):
+            raise reader.error(f"{key} is set by protocol: rfc2217 only, not by {protocol}")
     return SocketLine(endpoint, protocol, settings)
 
 

@@ -100,7 +100,8 @@ def _check_private(path: str) -> None:
             if os.listdir(descriptor):
                 raise TLSConfigError(
                     f"directory {path!r} is open to others (mode {mode:o}): "
-                    f"look at what is in it, then chmod 700 it"
+                    "name one that is for this alone (it is made), or look at what is in this "
+                    "one, and chmod 700 it when nobody else needs it"
                 )
             os.fchmod(descriptor, 0o700)
     finally:
