@@ -78,6 +78,23 @@ class SchedulerTests(APITestCase):
         self.soon()
         self.assertEqual(self.pool_of("vm"), "pool-z")
 
+    def test_given_wrongly(self) -> None:
+        """One whose pool does not exist reads so, once, with those that do; it is left where it is."""
+        self.make_ready("pool-a")
+        self.make_machine("vm", "pool-z")
+        self.soon()
+        (event,) = self.answer("GET", "/api/v1/namespaces/default/events")["items"]
+        self.assertEqual(
+            (event["reason"], event["message"]),
+            ("FailedScheduling", 'machine pool "pool-z" does not exist; there are: pool-a'),
+        )
+        self.assertEqual(self.pool_of("vm"), "pool-z")
+        self.make_ready("pool-z")
+        self.soon()
+        self.make_machine("other", "pool-z")
+        self.soon()
+        self.assertEqual(self.events(), [("FailedScheduling", "vm")])
+
     def test_later(self) -> None:
         """One that waits is told why, once, and placed when a pool can have it."""
         self.make_machine("vm", "")

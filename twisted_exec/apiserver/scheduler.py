@@ -28,7 +28,7 @@ from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.apiserver.options import WriteOptions
-from twisted_exec.apiserver.placement import Placement, facts_of, plan, turn_of
+from twisted_exec.apiserver.placement import FAILED, Placement, facts_of, plan, turn_of
 from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.verbs import Target, Verbs
 from twisted_exec.storage.history import Key, key_of
@@ -42,6 +42,7 @@ AT_ONCE = 64
 TELL_SECONDS = 60.0
 """How often a machine that waits is told why, when the reason changes."""
 
+_MOST_NAMED = 20
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
@@ -70,6 +71,8 @@ class Scheduler(Service):
         self._kind = machine_kind(dialect)
         self._reports = Reports(verbs, COMPONENT, now)
         self._waiting: dict[Key, Object] = {}
+        # Those whose user named a pool that there is not: nobody else would tell them.
+        self._stray: dict[Key, Object] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._bound: Counter[tuple[str, str]] = Counter()
         self._pools: dict[str, Object] = {}
@@ -124,22 +127,29 @@ class Scheduler(Service):
         uid = machine["metadata"]["uid"]
         before, place = self._places.pop(uid, None), None
         self._waiting.pop(key, None)
+        self._stray.pop(key, None)
         if event.type != DELETED:
-            pool = self._dialect.pool_name(machine)
+            pool, ending = (
+                self._dialect.pool_name(machine),
+                "deletionTimestamp" in machine["metadata"],
+            )
             if pool:
                 place = self._places[uid] = pool, self._dialect.class_name(machine)
-            elif "deletionTimestamp" not in machine["metadata"]:
+            if not pool and not ending:
                 self._waiting[key] = machine
-        if key not in self._waiting:
+            elif pool not in self._pools and not ending:
+                self._stray[key] = machine
+        told_of = key in self._waiting or key in self._stray
+        if not told_of:
             self._told.pop(key, None)
         if before != place:
             self._bound.subtract([before] if before else [])
             self._bound.update([place] if place else [])
-        if key in self._waiting or before != place:
+        if told_of or before != place:
             self._look_in(SOON_SECONDS)
 
     def _look_in(self, seconds: float) -> None:
-        if not self.running or not self._waiting:
+        if not self.running or not (self._waiting or self._stray):
             return
         if self._call is not None and self._call.active():
             if self._call.getTime() <= self._clock.seconds() + seconds:
@@ -189,7 +199,18 @@ class Scheduler(Service):
             if placement.pool:
                 assumed[placement.pool, self._dialect.class_name(machine)] += 1
             decided.append((machine, placement))
-        return decided
+        found = [key for key in self._stray if self._pool_of(key) in self._pools]
+        for key in found:
+            del self._stray[key]
+        return decided + [(one, self._no_pool(key)) for key, one in self._stray.items()]
+
+    def _pool_of(self, key: Key) -> str:
+        return self._dialect.pool_name(self._stray[key])
+
+    def _no_pool(self, key: Key) -> Placement:
+        named = f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
+        there = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
+        return Placement("", FAILED, f"{named}; there are: {there}")
 
     async def _carry_out(self, machine: Object, placement: Placement) -> bool:
         """False when it could not be written and has to be tried again."""
