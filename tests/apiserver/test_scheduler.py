@@ -16,6 +16,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError
+from twisted_exec.apiserver import placement, scheduler
 from twisted_exec.apiserver.scheduler import SOON_SECONDS, TELL_SECONDS, Scheduler
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.storage.memory import MemoryStorage
@@ -174,6 +175,42 @@ class SchedulerTests(APITestCase):
         self.make_ready("pool-a")
         self.soon()
         self.assertEqual(self.pool_of("vm"), "")
+
+    def test_alike(self) -> None:
+        """Of machines that are alike one that has no place is enough to know of the others."""
+        asked = []
+
+        def counting(dialect: Any, machine: Object, *rest: Any) -> placement.Placement:
+            asked.append(machine["metadata"]["name"])
+            return placement.plan(dialect, machine, *rest)
+
+        self.patch(scheduler, "plan", counting)
+        self.make_ready("pool-a", 1)
+        for number in range(10):
+            self.make_machine(f"vm-{number}", "")
+        self.soon()
+        self.assertEqual([name for name in asked if self.pool_of(name)], ["vm-0"])
+        self.assertEqual(len(asked), 2)
+        self.make_machine("other", "", machinePoolSelector={"a": "b"})
+        self.soon()
+        self.assertEqual(sorted(asked[2:]), ["other", "vm-1"])
+        self.assertEqual(Counter(self.events())["FailedScheduling", "other"], 1)
+
+    def test_not_busy(self) -> None:
+        """However long it takes to look at all that wait, most of the time is others'."""
+        looked: list[float] = []
+
+        def slow(*_: Any) -> placement.Placement:
+            self.clock.rightNow += 1
+            looked.append(self.clock.seconds())
+            return placement.Placement("", "FailedScheduling", "nowhere")
+
+        self.patch(scheduler, "plan", slow)
+        self.make_ready("pool-a")
+        for number in range(200):
+            self.make_machine(f"vm-{number}", "")
+            self.clock.advance(0.1)
+        self.assertEqual([round(at - looked[0]) for at in looked[:4]], [0, 5, 10, 15])
 
     def test_two_servers(self) -> None:
         """A second scheduler over the same store binds nothing twice, and nothing fails."""

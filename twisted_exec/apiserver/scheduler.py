@@ -13,6 +13,7 @@ machines at once; the pool's runtime then refuses one, which says so.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,8 @@ TELL_SECONDS = 60.0
 """How often a machine that waits is told why, when the reason changes."""
 
 _MOST_NAMED = 20
+_RESTS = 4
+"""How many times as long as a look took it is until the next, at least."""
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 60.0
 
@@ -81,6 +84,7 @@ class Scheduler(Service):
         self._looking = self._again = False
         self._call: IDelayedCall | None = None
         self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._rests_until = 0.0
 
     def startService(self) -> None:
         """Take up what there is, and follow the store."""
@@ -151,6 +155,7 @@ class Scheduler(Service):
     def _look_in(self, seconds: float) -> None:
         if not self.running or not (self._waiting or self._stray):
             return
+        seconds = max(seconds, self._rests_until - self._clock.seconds())
         if self._call is not None and self._call.active():
             if self._call.getTime() <= self._clock.seconds() + seconds:
                 return
@@ -178,7 +183,10 @@ class Scheduler(Service):
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     async def _pass(self) -> None:
+        began = self._clock.seconds()
         decided = self._decide()
+        ended = self._clock.seconds()
+        self._rests_until = ended + _RESTS * (ended - began)
         for first in range(0, len(decided), AT_ONCE):
             if not self.running:
                 return
@@ -194,9 +202,14 @@ class Scheduler(Service):
         """For each machine that waits, in its turn, what the ones before it leave."""
         assumed, pools = Counter(self._bound), list(self._pools.values())
         decided = []
+        nowhere: dict[str, Placement] = {}  # since the last that had a place
         for machine in sorted(self._waiting.values(), key=turn_of):
-            placement = plan(self._dialect, machine, pools, assumed)
-            if placement.pool:
+            alike = self._wishes(machine)
+            placement = nowhere.get(alike) or plan(self._dialect, machine, pools, assumed)
+            if not placement.pool:
+                nowhere[alike] = placement
+            else:
+                nowhere.clear()
                 assumed[placement.pool, self._dialect.class_name(machine)] += 1
             decided.append((machine, placement))
         found = [key for key in self._stray if self._pool_of(key) in self._pools]
@@ -211,6 +224,16 @@ class Scheduler(Service):
         named = f'{self._dialect.pool_noun} "{self._pool_of(key)}" does not exist'
         there = ", ".join(sorted(self._pools)[:_MOST_NAMED]) or "none"
         return Placement("", FAILED, f"{named}; there are: {there}")
+
+    def _wishes(self, machine: Object) -> str:
+        """All of a machine that decides about pools, for comparing."""
+        spec, dialect = machine.get("spec", {}), self._dialect
+        told = [
+            dialect.class_name(machine),
+            spec.get(dialect.pool_selector),
+            spec.get("tolerations"),
+        ]
+        return json.dumps(told, sort_keys=True)
 
     async def _carry_out(self, machine: Object, placement: Placement) -> bool:
         """False when it could not be written and has to be tried again."""
