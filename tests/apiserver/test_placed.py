@@ -10,6 +10,7 @@ from typing import Any
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, machine
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Object
+from twisted_exec.apiserver import narrowed
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 ALL_SECRETS = "/api/v1/secrets"
@@ -155,6 +156,27 @@ class WatchTests(PlacedTestCase):
         self.make(SECRETS, "other", stringData={"a": "b"})
         self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
         self.assertEqual(self.follow().names(), [("ADDED", "ignition")])
+
+    def test_others_changes(self) -> None:
+        """What other pools' machines need costs a poollet's watches nothing."""
+        looks = []
+        look = narrowed._Watch._look_again
+
+        def counting(watch: narrowed._Watch) -> None:
+            looks.append(watch)
+            look(watch)
+
+        APITestCase.patch(self, narrowed._Watch, "_look_again", counting)
+        watch = self.watch(f"{ALL_SECRETS}?watch=1", user=self.user)
+        before = len(looks)
+        for number in range(5):
+            self.make_machine(f"theirs-{number}", "pool-b", ignitionRef={"name": "keys"})
+            self.clock.advance(SOON)
+        self.assertEqual(len(looks), before)
+        self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
+        self.clock.advance(SOON)
+        self.assertEqual(len(looks), before + 1)
+        self.assertEqual(watch.names(), [("ADDED", "ignition")])
 
     def test_missed(self) -> None:
         """Who was away when something came into sight is told to list again."""

@@ -269,7 +269,15 @@ class _Needed:
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
         """As :meth:`ISight.follow`."""
-        return self._placed.on_change(changed)
+        known = self._placed.changes(self._pool)
+
+        def look() -> None:
+            nonlocal known
+            before, known = known, self._placed.changes(self._pool)
+            if known != before:  # else it was about another pool
+                changed()
+
+        return self._placed.on_change(look)
 
 
 @implementer(ISight)

@@ -59,6 +59,7 @@ class Placed(Service):
         self._listeners: list[Callable[[], None]] = []
         self._changed: dict[str, int] = {}
         self._changed_for_all = 0
+        self._changes: Counter[str] = Counter()  # as of pools; for all of them under no name
         self._telling: IDelayedCall | None = None
         self.seen: frozenset[Resource] = frozenset({SECRETS.resource})
         """Of these a poollet sees what its machines need; of the dialect's other kinds, all."""
@@ -134,6 +135,10 @@ class Placed(Service):
         """The store's version since which the poollet of ``pool`` may see the same names."""
         return max(self._changed.get(pool, 0), self._changed_for_all)
 
+    def changes(self, pool: str) -> int:
+        """Another number whenever the poollet of ``pool`` may see other names than before."""
+        return self._changes[pool] + self._changes[""]
+
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """
         Be told, a moment later, that something may be seen now that was not, or no more.
@@ -145,6 +150,7 @@ class Placed(Service):
 
     def _note(self, version: int, *pools: str) -> None:
         """Something may be seen, or no more: by these pools, or by any when none is given."""
+        self._changes.update(pools or ("",))
         for pool in pools:
             self._changed[pool] = version
         if not pools:
