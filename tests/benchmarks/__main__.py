@@ -6,11 +6,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, listing, one_hop, reconcile, spdy, watching
+from . import chain, ironcore, listing, one_hop, reconcile, spdy, watching
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
     "chain": chain.main,
+    "ironcore": ironcore.main,
     "spdy": spdy.main,
     "listing": listing.main,
     "watching": watching.main,

@@ -74,6 +74,7 @@ class OurCluster:
     """
 
     ours = True
+    own_program = "apiserver"
 
     def __init__(self, make: Make, name: str = "ours") -> None:
         self.make = make
@@ -82,6 +83,11 @@ class OurCluster:
         self.port = free_port()
         pair = self.pki.issue_user("admin", ["system:masters"])
         self.kubeconfig = self._kubeconfig("admin", pair)
+
+    @property
+    def own_port(self) -> int:
+        """As of a foreign one, where it is not the cluster's."""
+        return self.port
 
     @property
     def url(self) -> str:
@@ -103,7 +109,7 @@ class OurCluster:
         """Returns when it is ready."""
         serving, forwarding = self.pki.issue_apiserver(["localhost", "127.0.0.1"])
         self.programs.run(
-            "apiserver",
+            self.own_program,
             *ours("exec-apiserver"),
             f"--dialect={self.make.dialect}",
             f"--listen=tcp:{self.port}:interface=127.0.0.1",

@@ -94,9 +94,11 @@ class ForeignCluster:
     etcd, kube-apiserver and an aggregated API server of ironcore or onmetal.
 
     :ivar kubeconfig: of an administrator, at kube-apiserver.
+    :cvar own_program: what the aggregated API server is called in ``programs``.
     """
 
     ours = False
+    own_program = "aggregated"
 
     def __init__(self, make: Make, kube_apiserver: str, name: str = "cluster") -> None:
         self.make = make
@@ -110,6 +112,11 @@ class ForeignCluster:
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def own_port(self) -> int:
+        """Of the aggregated API server, which can be asked directly, too."""
+        return self._own
 
     def client(self, user: str, groups: list[str]) -> Pair:
         """A client certificate."""
@@ -236,7 +243,7 @@ class ForeignCluster:
     def _start_own(self, serving: Pair) -> None:
         proxy = self.client(PROXY, ["system:masters"])
         self.programs.run(
-            "aggregated",
+            self.own_program,
             self.make.program(self.make.apiserver),
             f"--etcd-servers=http://127.0.0.1:{self._store}",
             f"--kubeconfig={self.kubeconfig}",

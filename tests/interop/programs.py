@@ -65,6 +65,10 @@ class Programs:
         """What it has printed."""
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
+    def pid(self, name: str) -> int:
+        """Of one that runs."""
+        return next(process.pid for found, process in self._running if found == name)
+
     def until(self, what: str, true: Callable[[], object], seconds: float = START_SECONDS) -> None:
         """
         Wait for a condition that a foreign program brings about.
