@@ -146,20 +146,24 @@ def bulk(chain: Chain) -> None:
     speeds = {}
     for way, opened in chain.ways:
         console = opened(LOUD)
-        run(console, b"head -c %d /dev/zero; stty sane" % BULK_BYTES)
+        begun = run(console, b"head -c %d /dev/zero; stty sane" % BULK_BYTES)
         start = time.perf_counter()
-        console.count(BULK_BYTES)
+        behind = console.count(BULK_BYTES, begun)
         speeds[way] = BULK_BYTES / (time.perf_counter() - start) / 1e6
-        console.until(b"# ")
+        console.until(b"# ", behind)
         console.close()
     _row("MB/s", speeds["through"], speeds["direct"])
 
 
-def run(console: Console, command: bytes) -> None:
-    """Make the shell's terminal transparent, run a command in it, read until it begins."""
+def run(console: Console, command: bytes) -> bytes:
+    """
+    Make the shell's terminal transparent, run a command in it, read until it begins.
+
+    :return: what it has printed meanwhile.
+    """
     mark = b"%08x" % random.getrandbits(32)
     console.type(b"stty raw -echo; echo %b''%b BEG''IN; %b\n" % (mark[:4], mark[4:], command))
-    console.until(mark + b" BEGIN\n")
+    return console.until(mark + b" BEGIN\n")
 
 
 def idle(chain: Chain) -> None:

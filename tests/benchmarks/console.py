@@ -58,16 +58,27 @@ class Console:
             if opcode == 2 and frame[:1] == b"\1" and length > 1:
                 return frame[1:]
 
-    def until(self, mark: bytes) -> None:
-        """Read until the output contains a mark."""
-        seen = b""
+    def until(self, mark: bytes, seen: bytes = b"") -> bytes:
+        """
+        Read until the output, of which some may have been seen, contains a mark.
+
+        :return: what came behind the mark in the same piece.
+        """
         while mark not in seen:
             seen = seen[-len(mark) :] + self.receive()
+        return seen.partition(mark)[2]
 
-    def count(self, total: int) -> None:
-        """Read that many bytes of output."""
+    def count(self, total: int, piece: bytes = b"") -> bytes:
+        """
+        Read that many bytes of output, of which some may have been seen.
+
+        :return: what came behind them in the same piece.
+        """
+        total -= len(piece)
         while total > 0:
-            total -= len(self.receive())
+            piece = self.receive()
+            total -= len(piece)
+        return piece[len(piece) + total :]
 
     def close(self) -> None:
         self._line.close()
