@@ -285,6 +285,16 @@ class SignerTests(SigningTestCase):
         self.decide(APPROVE)
         self.certificate()
 
+    def test_other_shape(self) -> None:
+        """What would not be signed anyway is not said to need an approval."""
+        self.make(usages=["digital signature", "client auth"])
+        self.clock.advance(120)
+        ((reason, message),) = self.events()
+        self.assertEqual(reason, "NotApproved")
+        self.assertIn("its usages must be digital signature", message)
+        self.assertIn("cannot be signed so, even when it is approved", message)
+        self.assertNotIn("kubectl certificate approve", message)
+
     def test_later(self) -> None:
         """It is approved as soon as the pool reports the address."""
         self.make_pool("pool-a", addresses=[{"type": "InternalIP", "address": "192.0.2.9"}])

@@ -265,9 +265,13 @@ class Signer(Service):
             await self._sign(csr, problem)
         elif self._left.get(uid) == this_round:
             return  # however many others come and go
-        elif problem or (problem := await self._refusal(csr, subject)):
+        elif problem:
             self._left[uid] = this_round
-            await self._leave(csr, problem)
+            await self._leave(csr, f"{problem}; it cannot be signed so, even when it is approved")
+        elif problem := await self._refusal(csr, subject):
+            self._left[uid] = this_round
+            name = csr["metadata"]["name"]
+            await self._leave(csr, f"{problem}; kubectl certificate approve {name}, or deny it")
         else:
             await self._approve(csr)
 
@@ -326,12 +330,11 @@ class Signer(Service):
         told = "the pool's own poollet asks for it, or someone who may for poollets"
         await self._tell(csr, "approval", APPROVED, "AutoApproved", told)
 
-    async def _leave(self, csr: Object, problem: str) -> None:
+    async def _leave(self, csr: Object, message: str) -> None:
         """Nobody has decided yet, and we do not; said once."""
         name = csr["metadata"]["name"]
-        if self._told.get(name) != problem:
-            self._told[name] = problem
-            message = f"{problem}; kubectl certificate approve {name}, or deny it"
+        if self._told.get(name) != message:
+            self._told[name] = message
             self._log.info("request {name} waits: {message}", name=name, message=message)
             await self._reports.tell(
                 CERTIFICATESIGNINGREQUESTS, csr, WARNING, "NotApproved", message

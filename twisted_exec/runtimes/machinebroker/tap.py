@@ -52,7 +52,7 @@ class Options(ServingOptions):
             DEFAULT.name,
             f"The target's names: {', '.join(each.name for each in DIALECTS)}.",
         ],
-        ["source-cluster-name", None, "", "Precedes users' names in the target, with a colon."],
+        ["source-cluster-name", None, "", "Precedes users' names in the target (required)."],
         ["token-key-file", None, "", "A secret that all brokers behind one address share."],
         ["state-dir", None, "exec-broker-state", "For the private socket of consoles."],
     ]
