@@ -673,6 +673,23 @@ class DescriptorTests(LoopbackCase):
         peer.transport.write(b"three\n")
         self.assertEqual(await server.has(14), b"one\ntwo\nthree\n")
 
+    async def test_end_unanswered_by_a_slow_reader(self) -> None:
+        """What the kernel has taken arrives, however late it is read."""
+        self.patch(descriptor, "LINGER_SECONDS", 0.01)
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.pauseProducing()
+        # More than the peer's kernel takes, so that some is still in ours when we close.
+        server.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
+        whole = 260_000
+        server.transport.write(b"x" * whole)
+        while queued(server.transport):
+            await turns()
+        server.transport.loseConnection()
+        self.assertIsInstance(await server.lost, ConnectionLost)
+        client.transport.resumeProducing()
+        await client.lost
+        self.assertEqual(len(client.received), whole)
+
     async def test_nothing_stays_in_openssl(self) -> None:
         """Records of any size, also many in one segment, are read without another event."""
         server, client = await self.pair(self.server_tls(), self.client_tls())

@@ -313,7 +313,7 @@ class _TLSOnDescriptor(_Socket):
         if both or self._peer_ended:
             return main.CONNECTION_DONE
         if self._deadline is None:
-            self._deadline = self._clock.callLater(LINGER_SECONDS, self._too_slow)
+            self._deadline = self._clock.callLater(LINGER_SECONDS, self._unanswered)
         return None
 
     def readConnectionLost(self, reason: Failure) -> None:
@@ -334,6 +334,11 @@ class _TLSOnDescriptor(_Socket):
         deadline, self._deadline = self._deadline, None
         if deadline is not None and deadline.active():
             deadline.cancel()
+
+    def _unanswered(self) -> None:
+        """Closed, and not cut: what the kernel has taken a slow peer may still want to read."""
+        self._deadline = None
+        self.connectionLost(Failure(main.CONNECTION_LOST))
 
     def _too_slow(self) -> None:
         self._deadline = None
