@@ -233,6 +233,34 @@ class DialectTests(ConsolesCase):
         error = await self.assertFailure(self.opening(), APIError)
         self.assertEqual(error.message, 'instances.core.spheric.cloud "vm" not found')
 
+    async def test_no_such_kind(self) -> None:
+        """A server that has no machines of the kind is named, with those that it has."""
+        self.consoles.dialects = (SPHERIC,)
+        error = await self.assertFailure(self.opening(among=[IRONCORE]), APIError)
+        self.assertEqual(
+            (error.code, error.message),
+            (
+                404,
+                f"{self.config.server} has no machines.compute.ironcore.dev; "
+                "it has instances.core.spheric.cloud",
+            ),
+        )
+
+    async def test_other_not_found(self) -> None:
+        """Of a kind that it has, the server's own words stand."""
+        self.consoles.machines["default/vm"] = APIError("gone there", code=404, reason="NotFound")
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(error.message, "gone there")
+
+    async def test_no_machines(self) -> None:
+        """One that has none at all is probably another cluster's."""
+        self.consoles.dialects = ()
+        error = await self.assertFailure(self.opening(), APIError)
+        self.assertEqual(
+            error.message,
+            f"{self.config.server} has no machines.compute.ironcore.dev; is it the right cluster?",
+        )
+
     async def test_refused(self) -> None:
         """A machine that one may not open is not hidden by one that there is not."""
         self.consoles.dialects = (IRONCORE, SPHERIC)

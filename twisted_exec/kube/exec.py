@@ -127,9 +127,21 @@ def open_console(
             except APIError as error:
                 if first not in served and refused.code in (Forbidden.code, NotFound.code):
                     refused, first = error, dialect
+        if refused.code == NotFound.code and not refused.details.get("name"):
+            # Perhaps it is the kind that is not there; the server's own words do not say which.
+            here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
+            if first not in here:
+                raise _no_such_kind(config.server, first, here)
         raise refused
 
     return Deferred.fromCoroutine(found())
+
+
+def _no_such_kind(server: str, wanted: Dialect, served: Sequence[Dialect]) -> APIError:
+    there = ", ".join(dialect.workload.qualified for dialect in served)
+    hint = f"it has {there}" if there else "is it the right cluster?"
+    message = f"{server} has no {wanted.workload.qualified}; {hint}"
+    return APIError(message, code=NotFound.code, reason=NotFound.reason)
 
 
 async def _served(
