@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.poollet.doubles import MACHINES, TERMS, MemoryRuntime, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
-from twisted_exec.api.status import Forbidden
+from twisted_exec.api.status import Conflict, Forbidden
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.watch import Reflector
 from twisted_exec.poollet.around import Domain
@@ -205,6 +205,18 @@ class VolumeTests(ReferringCase):
         self.assertNotIn("VolumesReady", [one["type"] for one in self.status()["conditions"]])
         wanted = ["create_machine", "attach_volume", "detach_volume"]
         self.assertEqual([one for one in self.runtime.calls if "annot" not in one], wanted)
+
+    def test_off_before_disks(self) -> None:
+        """A guest that does not let go of a disk does not keep the machine from being powered off."""
+        self.volume()
+        self.create(volumes=self.refer())
+        self.runtime.refusals["detach_volume"] = Conflict("the guest does not let go")
+        self.patch_it(MACHINES, "vm", spec={"volumes": []})
+        self.turn(RELIST_SECONDS)
+        self.assertIn("does not let go", self.condition("Ready")[2])
+        self.patch_it(MACHINES, "vm", spec={"power": "Off"})
+        self.turn(RELIST_SECONDS)
+        self.assertEqual(self.one.spec.power, pb.POWER_OFF)
 
     def test_grows(self) -> None:
         """A Volume of another size is told to the runtime; one at another place is changed for it."""

@@ -225,7 +225,9 @@ def _keeping(
     machine_id = observed.metadata.id
     power = POWERS["On" if wants_power(machine) else "Off"]
     if observed.spec.power != power:
-        changes.append(SetPower(machine_id, power))
+        # On with all its parts; off first: a guest that runs may not let go of a disk.
+        place = len(changes) if wants_power(machine) else 0
+        changes.insert(place, SetPower(machine_id, power))
     annotations = annotations_of(machine, observed, parts, terms)
     if annotations != dict(observed.metadata.annotations):
         changes.append(SetAnnotations(machine_id, annotations))
