@@ -55,7 +55,8 @@ class Chain:
 
     async def start(self) -> None:
         with open(self.path("tokens.csv"), "w") as file:
-            file.write(f"{self.token},ada,1,system:masters\n")
+            # Of the kubeconfig's user: who watches a client would otherwise keep it from typing.
+            file.write(f"{self.token},admin,1,system:masters\n")
         self._program = programs.twistd(
             "exec-standalone",
             *("--port", "0", "--state-dir", "state", "--token-auth-file", "tokens.csv"),
