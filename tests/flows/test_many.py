@@ -22,6 +22,8 @@ from .consoles import Screen, watch
 from .deployment import Deployment, pause, settled
 
 PTYS = 200
+CHANGE_BYTES = 7 << 10
+"""What a remembered object takes, as Python's dictionaries and as JSON."""
 SESSIONS = 1000
 MACHINES = 10
 VIEWERS = 10
@@ -126,7 +128,10 @@ class ManySessionsTests(TestCase):
         after = await self.use()
         for hop, (descriptors, resident) in before.items():
             self.assertLessEqual(after[hop][0], descriptors + 2, f"descriptors of {hop}")
-            grown = after[hop][1] - resident
+            # What the API server remembers for watches has each session's beginning and end, up to
+            # a bound that a thousand of them do not reach.
+            remembered = SESSIONS * 2 * CHANGE_BYTES if hop == "api" else 0
+            grown = after[hop][1] - resident - remembered
             # The allocator keeps some.  Connections left to the garbage collector were
             # 21 MB and more, a thousand sessions that were kept would be 65 MB.
             self.assertLess(grown, 16 << 20, f"{hop} holds {grown} bytes more")
