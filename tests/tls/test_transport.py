@@ -12,6 +12,7 @@ import tempfile
 import weakref
 from typing import Any
 
+from OpenSSL import SSL
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, serverFromString
@@ -26,7 +27,8 @@ from zope.interface import implementer
 
 from tests.tls.support import LoopbackCase, Recorder, reactor
 from twisted_exec.tls import descriptor, endpoints, transport
-from twisted_exec.tls.endpoints import unix_client_endpoint
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import HandshakeError
 
 
@@ -699,6 +701,35 @@ class DescriptorTests(LoopbackCase):
             client.transport.write(b"x" * size)
         server.transport.resumeProducing()
         self.assertEqual(len(await server.has(sum(sizes))), sum(sizes))
+
+    async def test_reset_at_once(self) -> None:
+        """
+        A peer that is gone when we say our first word is told as one that hung up: OpenSSL, asked
+        once more, would have no reason to tell.
+        """
+
+        said: list[SSL.Error] = [SSL.SysCallError(104, "ECONNRESET")]
+        real = ClientTLS.client_engine
+
+        def reset() -> None:
+            raise said.pop() if said else SSL.Error([])
+
+        def engine(tls: ClientTLS, transport: Any, plug: socket.socket) -> SSL.Connection:
+            made = real(tls, transport, plug)
+            made.do_handshake = reset  # type: ignore[method-assign]
+            return made
+
+        self.patch(ClientTLS, "client_engine", engine)
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listening.close)
+        port = listening.getsockname()[1]
+        made = client_endpoint(reactor, "127.0.0.1", port, self.client_tls())
+        connecting = made.connect(self.recorders())
+        await turns()  # now it asks the kernel
+        listening.accept()[0].close()
+        with self.assertRaises(HandshakeError) as caught:
+            await connecting
+        self.assertIn("closed the connection during the TLS handshake", str(caught.exception))
 
 
 class _Only(Factory):

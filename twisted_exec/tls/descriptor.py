@@ -91,6 +91,7 @@ class _TLSOnDescriptor(_Socket):
     _our_end_sent = False
     _paused = False
     _refusal: Failure | None = None
+    _broken: BaseException | None = None
     _deadline: IDelayedCall | None = None
 
     def begin(self, engine: SSL.Connection, clock: IReactorTime, seconds: float | None) -> None:
@@ -143,6 +144,8 @@ class _TLSOnDescriptor(_Socket):
         return self._receive() if self._handshaken else self._shake()
 
     def _shake(self) -> BaseException | None:
+        if self._broken is not None:
+            return self._broken
         assert self._engine is not None
         try:
             self._engine.do_handshake()
@@ -153,7 +156,10 @@ class _TLSOnDescriptor(_Socket):
             super().startWriting()
             return None
         except SSL.Error as problem:
-            return self._why(problem)
+            # Asked once more, as it is where one event tells of reading and of writing, OpenSSL
+            # would have no reason to tell.
+            self._broken = self._why(problem)
+            return self._broken
         self._handshake_is_over()
         return None
 
