@@ -15,6 +15,7 @@ import venv
 from pathlib import Path
 
 PROGRAMS = ("exec-apiserver", "exec-broker", "exec-poollet", "exec-runtime", "exec-standalone")
+PLUGINS = ("twisted/plugins/twisted_exec_plugins.py", "twisted/plugins/twisted_exec_drivers.py")
 COMMANDS = ("kubectl-console", "twisted-exec")
 
 
@@ -56,8 +57,7 @@ def main() -> None:
         foreign = [
             name
             for name in gone
-            if not name.startswith(("twisted_exec/", "twisted_exec-"))
-            and name != "twisted/plugins/twisted_exec_plugins.py"
+            if not name.startswith(("twisted_exec/", "twisted_exec-")) and name not in PLUGINS
         ]
         left = [name for name in files_below(site_packages) if "twisted_exec" in name]
         assert not foreign, f"uninstalling removed what is not ours: {foreign}"

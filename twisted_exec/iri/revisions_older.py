@@ -21,7 +21,7 @@ Numbers as in ``iri/apis/machine/v1alpha1/api.proto`` of ironcore v0.2.4 and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.message import Message
 
@@ -163,21 +163,22 @@ class Older:
 
     def disk_out(self, to: type[Message], request: Any, lose: Lose) -> Message:
         """A request about a volume of a machine."""
-        made = to(machine_id=request.machine_id)
+        made: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
             if request.volume.local_disk.image.image:
                 lose(f"an image of the disk {request.volume.name!r} of a machine that exists")
             made.volume.CopyFrom(self.volume_out(request.volume, lose))
-        return made
+        return cast(Message, made)
 
     def disk_in(self, to: type[Message], request: Any, lose: Lose) -> Message:
-        made = to(machine_id=request.machine_id)
+        made: Any = to(machine_id=request.machine_id)
         if request.HasField("volume"):
             made.volume.CopyFrom(self.volume_in(request.volume))
-        return made
+        return cast(Message, made)
 
     def translators(self) -> Translators:
-        there, found = self._there, {}
+        there = self._there
+        found: dict[Any, Any] = {}
         found[pb.ListMachinesResponse, there.ListMachinesResponse] = self.listed_out
         found[there.ListMachinesResponse, pb.ListMachinesResponse] = self.listed_in
         for name, outward, inward in (
@@ -193,7 +194,7 @@ class Older:
         return found
 
 
-def copy_connection(connection: pb.VolumeConnection, made: Any) -> None:
+def copy_connection(connection: Any, made: Any) -> None:
     """The fields of a volume's connection that every revision has."""
     made.SetInParent()
     made.driver, made.handle = connection.driver, connection.handle

@@ -54,7 +54,8 @@ def spec_of(spec: pb.MachineSpec, machine_id: str, place: Place) -> Object:
 
     :raises APIError: the target has no kinds for one of them, or nobody could make it.
     """
-    dialect, made = place.dialect, {}
+    dialect = place.dialect
+    made: Object = {}
     images = [each for each in spec.volumes if _is_image(each, place)]
     if images:
         made[dialect.image_field] = images[0].local_disk.image.image
