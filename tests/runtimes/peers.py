@@ -378,7 +378,10 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PidFile none
 LogLevel DEBUG1
+SetEnv SHLVL=2
 """
+# By the last line bash takes itself for one that was started by another, and leaves out its user's
+# start-up file, which may take as long as it likes.
 
 
 class IPMISim:
