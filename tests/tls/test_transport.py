@@ -493,6 +493,17 @@ class StreamTLSTests(LoopbackCase):
         server.transport.loseConnection()
         self.assertIsInstance(await server.lost, ConnectionLost)
 
+    async def test_broken(self) -> None:
+        """Writing to a broken connection calls nobody back; what is told later is that it was lost."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        client.transport.pauseProducing()  # or it would see the reset by reading
+        server.transport.abortConnection()
+        await server.lost
+        for _ in range(3):
+            client.transport.write(b"x")
+            self.assertFalse(client.lost.called)
+        self.assertIsInstance(await client.lost, ConnectionLost)
+
     async def test_truncated(self) -> None:
         """A peer that goes without saying so is told from one that ended cleanly."""
         server, client = await self.pair(self.server_tls(), self.client_tls())

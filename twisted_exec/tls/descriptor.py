@@ -156,10 +156,7 @@ class _TLSOnDescriptor(_Socket):
             super().startWriting()
             return None
         except SSL.Error as problem:
-            # Asked once more, as it is where one event tells of reading and of writing, OpenSSL
-            # would have no reason to tell.
-            self._broken = self._why(problem)
-            return self._broken
+            return self._why(problem)
         self._handshake_is_over()
         return None
 
@@ -219,12 +216,20 @@ class _TLSOnDescriptor(_Socket):
         return None
 
     def _why(self, problem: SSL.Error) -> BaseException:
-        """The reason of an end that OpenSSL found."""
-        if self._refusal is not None and self._refusal.value is not None:
-            return self._refusal.value
-        if isinstance(problem, SSL.SysCallError):  # cut, or reset
-            return main.CONNECTION_LOST
-        return problem.with_traceback(None)
+        """
+        The reason of an end that OpenSSL found; the first one counts.
+
+        OpenSSL is asked again where one event tells of reading and of writing, and where a
+        write of ours failed a turn ago: then it has no reason to tell.
+        """
+        if self._broken is None:
+            if self._refusal is not None and self._refusal.value is not None:
+                self._broken = self._refusal.value
+            elif isinstance(problem, SSL.SysCallError):  # cut, or reset
+                self._broken = main.CONNECTION_LOST
+            else:
+                self._broken = problem.with_traceback(None)
+        return self._broken
 
     # Writing.
 
@@ -251,6 +256,8 @@ class _TLSOnDescriptor(_Socket):
         return self._encrypt(data)
 
     def _encrypt(self, data: bytes) -> int | BaseException:
+        if self._broken is not None:
+            return self._broken
         assert self._engine is not None
         whole, sent = memoryview(data)[: self.SEND_LIMIT], 0
         try:
