@@ -11,12 +11,12 @@ from __future__ import annotations
 import copy
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds import CLUSTERROLES, Object
 from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.passes import Passes
 from twisted_exec.apiserver.verbs import check_size
 from twisted_exec.auth.policy import Policy, RBACObjects
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
@@ -34,7 +34,7 @@ class GatheredRules(Service):
     def __init__(self, storage: IStorage) -> None:
         self._storage = storage
         self._watch: IWatch | None = None
-        self._looking = self._again = False
+        self._passes = Passes(self._gather, self._failed, self._look)
 
     def startService(self) -> None:
         """Gather, and follow the store."""
@@ -53,18 +53,8 @@ class GatheredRules(Service):
         self._look()
 
     def _look(self) -> None:
-        if not self.running:
-            return
-        if self._looking:
-            self._again = True
-            return
-        self._looking, self._again = True, False
-        Deferred.fromCoroutine(self._gather()).addErrback(self._failed).addBoth(self._looked)
-
-    def _looked(self, _: object) -> None:
-        self._looking = False
-        if self._again:
-            self._look()
+        if self.running:
+            self._passes.ask()
 
     async def _gather(self) -> None:
         roles = (await self._storage.list(CLUSTERROLES.resource)).items

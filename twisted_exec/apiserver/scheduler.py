@@ -29,6 +29,7 @@ from twisted_exec.api.kinds import Object, machine_kind
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.passes import Passes
 from twisted_exec.apiserver.placement import FAILED, Placement, facts_of, plan, turn_of
 from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.verbs import Target, Verbs
@@ -81,7 +82,7 @@ class Scheduler(Service):
         self._pools: dict[str, Object] = {}
         self._told: dict[Key, tuple[float, Placement]] = {}
         self._watches: list[IWatch] = []
-        self._looking = self._again = False
+        self._passes = Passes(self._pass, self._failed, partial(self._look_in, SOON_SECONDS))
         self._call: IDelayedCall | None = None
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._rests_until = 0.0
@@ -160,19 +161,7 @@ class Scheduler(Service):
             if self._call.getTime() <= self._clock.seconds() + seconds:
                 return
             self._call.cancel()
-        self._call = self._clock.callLater(seconds, self._look)
-
-    def _look(self) -> None:
-        if self._looking:
-            self._again = True
-            return
-        self._looking, self._again = True, False
-        Deferred.fromCoroutine(self._pass()).addErrback(self._failed).addBoth(self._looked)
-
-    def _looked(self, _: object) -> None:
-        self._looking = False
-        if self._again:
-            self._look_in(SOON_SECONDS)
+        self._call = self._clock.callLater(seconds, self._passes.ask)
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("placing machines failed", failure)

@@ -41,6 +41,7 @@ from twisted_exec.api.kinds.certificates import (
 from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.options import MANAGER, WriteOptions
+from twisted_exec.apiserver.passes import Passes
 from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.signing import (
     CLIENT,
@@ -176,7 +177,7 @@ class Signer(Service):
         self._left: dict[str, int] = {}  # in which round they were left as they are
         self._round = 0
         self._watches: list[IWatch] = []
-        self._looking = self._again = False
+        self._passes = Passes(self._pass, self._failed, self._look)
         self._retry: IDelayedCall | None = None
         self._loop = LoopingCall(self._look_anew)
         self._loop.clock = clock
@@ -214,18 +215,8 @@ class Signer(Service):
         self._look()
 
     def _look(self) -> None:
-        if not self.running:
-            return
-        if self._looking:
-            self._again = True
-            return
-        self._looking, self._again = True, False
-        Deferred.fromCoroutine(self._pass()).addErrback(self._failed).addBoth(self._looked)
-
-    def _looked(self, _: object) -> None:
-        self._looking = False
-        if self._again:
-            self._look()
+        if self.running:
+            self._passes.ask()
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("looking after certificate signing requests failed", failure)
