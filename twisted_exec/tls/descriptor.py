@@ -36,7 +36,6 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509
 from twisted.internet import main, tcp
 from twisted.internet.interfaces import (
-    IConnector,
     IDelayedCall,
     IHandshakeListener,
     IListeningPort,
@@ -44,7 +43,6 @@ from twisted.internet.interfaces import (
     IReactorTime,
     ISSLTransport,
 )
-from twisted.internet.protocol import ClientFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -395,18 +393,9 @@ class TLSConnecting(Connecting):
         super().__init__(reactor)
         self._tls = tls
 
-    def connectTCP(
-        self,
-        host: str,
-        port: int,
-        factory: ClientFactory[Any],
-        timeout: float = 30.0,
-        bindAddress: Any = None,
-    ) -> IConnector:
-        """As :meth:`IReactorTCP.connectTCP`."""
-        connector = _TLSConnector(host, port, factory, timeout, bindAddress, self._reactor)
+    def tcp_connector(self, *where: Any) -> TCPConnector:
+        connector = _TLSConnector(*where)
         connector.tls = self._tls
-        connector.connect()
         return connector
 
 

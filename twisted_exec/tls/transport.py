@@ -176,6 +176,10 @@ class Connecting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reactor, name)
 
+    def tcp_connector(self, *where: Any) -> TCPConnector:
+        """What makes one outgoing TCP connection."""
+        return TCPConnector(*where)
+
     def connectTCP(
         self,
         host: str,
@@ -184,7 +188,7 @@ class Connecting:
         timeout: float = 30.0,
         bindAddress: Any = None,
     ) -> IConnector:
-        connector = TCPConnector(host, port, factory, timeout, bindAddress, self._reactor)
+        connector = self.tcp_connector(host, port, factory, timeout, bindAddress, self._reactor)
         connector.connect()
         return connector
 
