@@ -30,8 +30,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api import names, strategy
-from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Object
+from twisted_exec.api import names
+from twisted_exec.api.kinds import CONSOLESESSIONS, NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -41,9 +41,9 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.api.times import timestamp
-from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
+from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.options import WriteOptions
-from twisted_exec.apiserver.verbs import Target, Verbs
+from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
@@ -391,32 +391,16 @@ class SessionVerbs(Verbs):
         super().__init__(storage, admissions, now)
         self._sessions = storage
 
-    async def delete(
-        self, user: User, target: Target, options: WriteOptions, preconditions: Object
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
     ) -> tuple[Object, bool]:
-        """As :meth:`Verbs.delete`."""
-        for attempt in range(_ATTEMPTS):
-            old = await self.get(target)
-            strategy.check_preconditions(
-                target.kind,
-                old,
-                preconditions.get("uid"),
-                preconditions.get("resourceVersion"),
-                deleting=True,
-            )
-            await self._admit(Change(user, DELETE, target.kind, None, old))
-            if options.dry_run:
-                return old, True
-            noted = copy.deepcopy(old)
-            noted.setdefault("status", {})["endedBy"] = user.name
-            try:
-                stored = await self._sessions.update(_RESOURCE, noted)
-            except Conflict:  # it was renewed just now
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            try:
-                return await self._sessions.delete(_RESOURCE, stored), True
-            except NotFound:
-                return stored, True  # whoever carries the session was faster
-        raise AssertionError("the loop returns or raises")
+        """As :meth:`Verbs.remove`; a session that is renewed just now is asked for anew."""
+        if options.dry_run:
+            return old, True
+        noted = copy.deepcopy(old)
+        noted.setdefault("status", {})["endedBy"] = user.name
+        stored = await self._sessions.update(_RESOURCE, noted)
+        try:
+            return await self._sessions.delete(_RESOURCE, stored), True
+        except NotFound:
+            return stored, True  # whoever carries the session was faster

@@ -262,7 +262,7 @@ class Verbs:
             )
             await self._admit(Change(user, DELETE, target.kind, None, old))
             try:
-                return await self._remove(target.kind, old, options)
+                return await self.remove(user, target.kind, old, options)
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -331,7 +331,15 @@ class Verbs:
             return await self._storage.delete(kind.resource, new)
         return await self._storage.update(kind.resource, new)
 
-    async def _remove(self, kind: Kind, old: Object, options: WriteOptions) -> tuple[Object, bool]:
+    async def remove(
+        self, user: User, kind: Kind, old: Object, options: WriteOptions
+    ) -> tuple[Object, bool]:
+        """
+        What a delete that may be does.
+
+        :return: as of :meth:`delete`.
+        :raises Conflict: the object has changed; it is asked for anew.
+        """
         if kind.held_by(old):
             if "deletionTimestamp" in old["metadata"] or options.dry_run:
                 return old, False
