@@ -24,6 +24,7 @@ from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver.endings import Revocation
+from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
@@ -177,7 +178,7 @@ class ChainTestCase(TestCase):
             "poollet_certificate": forwarding.certificate,
             "poollet_key": forwarding.key,
             "poollet_ca": made.serving_ca,
-            "token_file": self.token_file,
+            "identities": Identities(token_file=self.token_file),
             "address_types": self.address_types,
             "poollet_seconds": self.poollet_seconds,
             "pools_named": self.pools_named,

@@ -15,6 +15,7 @@ from tests.apiserver.chain import ChainTestCase, reactor
 from tests.apiserver.support import AuditList, machine
 from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.api import kinds
+from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.interfaces import IKubeClient
@@ -100,10 +101,11 @@ class StartTests(ChainTestCase):
             "poollet_certificate",
             "poollet_key",
             "poollet_ca",
-            "token_file",
         ):
             told = await self.failure(TLSConfigError, self.make(**{name: f"/nonexistent/{name}"}))
             self.assertIn(f"/nonexistent/{name}", told)
+        told = await self.failure(TLSConfigError, self.make(identities=Identities("/nonexistent")))
+        self.assertIn("/nonexistent", told)
 
     async def test_port_in_use(self) -> None:
         """A port that another server has is named."""

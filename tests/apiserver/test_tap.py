@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.chain import pki
 from twisted_exec.api.dialects import IRONCORE, NAMES, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import Settings
 from twisted_exec.apiserver.tap import Options, makeService, settings
 
@@ -100,7 +101,7 @@ class OptionsTests(SynchronousTestCase):
         options = Options()
         options.parseOptions(arguments())
         told = settings(options)
-        self.assertEqual((told.listen, told.token_file), ("tcp:6443", ""))
+        self.assertEqual((told.listen, told.identities), ("tcp:6443", Identities()))
         self.assertEqual(tuple(told.address_types), ADDRESS_TYPES)
         self.assertEqual((told.poollet_seconds, told.drain_seconds), (5.0, 5.0))
         self.assertTrue(told.pools_named)
@@ -132,7 +133,7 @@ class OptionsTests(SynchronousTestCase):
                 poollet_certificate="/pc",
                 poollet_key="/pk",
                 poollet_ca="/pca",
-                token_file="/tokens",
+                identities=Identities("/tokens"),
                 address_types=("ExternalIP", "Hostname"),
                 poollet_seconds=0.5,
                 pools_named=False,

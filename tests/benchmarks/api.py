@@ -28,6 +28,7 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds, strategy
+from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -113,7 +114,7 @@ async def serve(directory: Path, count: int) -> None:
             poollet_certificate=forwarding.certificate,
             poollet_key=forwarding.key,
             poollet_ca=pki.serving_ca,
-            token_file=str(directory / "tokens.csv"),
+            identities=Identities(str(directory / "tokens.csv")),
         ),
         storage,
         JSONLinesAudit(str(directory / "audit.log")),

@@ -30,18 +30,11 @@ from twisted_exec.apiserver.assembly import assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
+from twisted_exec.apiserver.identities import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.signing import CLIENT, SERVING, server_names
-from twisted_exec.auth.interfaces import IAuthenticator
 from twisted_exec.auth.rbac import bootstrap_objects
-from twisted_exec.auth.tokens import (
-    BearerAuthenticator,
-    ITokenAuthenticator,
-    TokenFileAuthenticator,
-)
-from twisted_exec.auth.union import UnionAuthenticator
-from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.interfaces import IStorage
@@ -65,7 +58,7 @@ class Settings:
 
     :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
     :param client_ca: whose certificates are users.
-    :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
+    :param identities: who is known besides.
     :param poollet_certificate: shown to poollets; its CN may forward identities.
     :param poollet_ca: signs the certificates of poollets.
     :param address_types: of pools, in the order in which they are tried.
@@ -88,7 +81,7 @@ class Settings:
     poollet_certificate: str
     poollet_key: str
     poollet_ca: str
-    token_file: str = ""
+    identities: Identities = Identities()
     address_types: Sequence[str] = kinds.ADDRESS_TYPES
     poollet_seconds: float = 5.0
     pools_named: bool = True
@@ -100,30 +93,6 @@ class Settings:
     client_signing: CAPair | None = None
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
-
-
-class _Credentials:
-    """Who is known here, by certificate or token."""
-
-    def __init__(self, settings: Settings, reactor: Any) -> None:
-        self._x509 = X509Authenticator(settings.client_ca, reactor)
-        sources: list[ITokenAuthenticator] = []
-        self._loads: list[Any] = [self._x509]
-        if settings.token_file:
-            tokens = TokenFileAuthenticator(settings.token_file, reactor)
-            sources.append(tokens)
-            self._loads.append(tokens)
-        self.tokens = BearerAuthenticator(sources)
-
-    def authenticator(self) -> IAuthenticator:
-        return UnionAuthenticator([self._x509, self.tokens])
-
-    def load(self) -> None:
-        """
-        :raises TLSConfigError: a file cannot be used.
-        """
-        for each in self._loads:
-            each.load()
 
 
 @implementer(IAPIServer)
@@ -151,7 +120,7 @@ class APIServer(Service):
     ) -> None:
         self._settings, self._storage, self._audit = settings, storage, audit
         self._reactor = reactor
-        self._credentials = _Credentials(settings, reactor)
+        self._credentials = Credentials(settings.client_ca, settings.identities, storage, reactor)
         self._forwarding = ClientCredentials(
             ca=settings.poollet_ca,
             certificate=settings.poollet_certificate,

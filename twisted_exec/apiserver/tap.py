@@ -16,11 +16,13 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.dialects import DEFAULT, NAMES, one_of_each
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
+from twisted_exec.apiserver.identity_options import PATHS as IDENTITY_PATHS
+from twisted_exec.apiserver.identity_options import IdentityOptions, identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import fail_program, refusal, seconds, stop_once
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -108,11 +110,11 @@ def wants_pods_view(options: Mapping[str, Any]) -> bool:
     return not options["no-pods-view"]
 
 
-class Options(BrowserOptions):
+class Options(IdentityOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
-    paths = (*_NEEDED, *_SIGNING_FILES, "token-auth-file")
+    paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS)
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
@@ -121,7 +123,6 @@ class Options(BrowserOptions):
         ["tls-cert-file", None, None, "Serving certificate (PEM)."],
         ["tls-private-key-file", None, None, "Its private key (PEM)."],
         ["client-ca-file", None, None, "CA of users and poollets (PEM)."],
-        ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],
         ["storage", None, None, "Where objects are kept: sqlite:PATH, or memory.", _storage],
         ["machinepoollet-client-certificate", None, None, "Certificate shown to poollets (PEM)."],
         ["machinepoollet-client-key", None, None, "Its private key (PEM)."],
@@ -250,7 +251,7 @@ def settings(options: Options) -> Settings:
         certificate=options["tls-cert-file"],
         key=options["tls-private-key-file"],
         client_ca=options["client-ca-file"],
-        token_file=options["token-auth-file"] or "",
+        identities=identities(options),
         poollet_certificate=options["machinepoollet-client-certificate"],
         poollet_key=options["machinepoollet-client-key"],
         poollet_ca=options["machinepoollet-certificate-authority"],

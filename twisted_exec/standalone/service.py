@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
@@ -202,7 +203,7 @@ class Standalone(Service):
             poollet_key=certificates.forwarding.key,
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
-            token_file=self.settings.token_file,
+            identities=Identities(token_file=self.settings.token_file),
             pods_view=self.settings.pods_view,
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,

@@ -1,0 +1,31 @@
+"""
+The options that say who is known, as kube-apiserver calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted_exec.apiserver.identities import Identities
+from twisted_exec.observe.program import BrowserOptions
+
+PATHS = ("token-auth-file",)
+"""Those of them that name one file."""
+
+
+class IdentityOptions(BrowserOptions):
+    """Options of a program that knows people and programs by their credentials."""
+
+    optParameters = [
+        ["token-auth-file", None, None, "Tokens, as CSV: token,user,uid,groups."],
+    ]
+
+
+def identities(options: Mapping[str, Any]) -> Identities:
+    """
+    What :class:`IdentityOptions` say.
+
+    :raises UsageError: something of it cannot be.
+    """
+    return Identities(token_file=options["token-auth-file"] or "")
