@@ -1,0 +1,201 @@
+"""
+Keys that tokens are signed with: from PEM files, and from the JWKS of an issuer.
+
+Only what signs for everybody to verify comes out of here: RSA keys and those of the NIST
+curves.  There is no way to make a symmetric key, so a token that is "signed" with the text of a
+public key (``HS256``) finds nothing that would verify it.
+
+Of a JWK the public numbers are taken and nothing else; where it says that more may be found
+(``x5u``) nobody looks.  Sources: RFC 7517, RFC 7518 §6; for the ids of keys
+``k8s.io/kubernetes/pkg/serviceaccount/jwt.go``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from cryptography.x509 import load_pem_x509_certificate
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, RSAKey
+
+from twisted_exec.api import body
+from twisted_exec.api.status import APIError
+from twisted_exec.tls.errors import TLSConfigError
+
+ALGORITHMS = (
+    "RS256", "RS384", "RS512",
+    "ES256", "ES384", "ES512",
+    "PS256", "PS384", "PS512",
+)  # fmt: skip
+"""What tokens may be signed with, as kube-apiserver's ``--oidc-signing-algs`` has it."""
+
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_NAMES = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
+_RSA = tuple(each for each in ALGORITHMS if not each.startswith("ES"))
+# Smaller ones can be broken; larger ones take a second of everybody's time for each token.
+_RSA_BITS = range(2048, 8193)
+_LIMIT_KEYS = 100
+_LIMIT_KID = 1024
+
+
+@dataclass(frozen=True)
+class VerifyingKey:
+    """
+    A public key of an issuer.
+
+    :param kid: what its tokens call it; empty when the issuer gives it no name.
+    :param algorithms: what it may have signed with.
+    :param key: for joserfc.
+    """
+
+    kid: str
+    algorithms: tuple[str, ...]
+    key: RSAKey | ECKey
+
+    def jwk(self) -> dict[str, object]:
+        """As an issuer publishes it: its public numbers, ``kid``, ``use`` and ``alg``."""
+        numbers: dict[str, object] = dict(self.key.as_dict(private=False))
+        return {**numbers, "kid": self.kid, "use": "sig", "alg": self.algorithms[0]}
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """
+    A private key that tokens are signed with, and its public half.
+
+    :param algorithm: what it signs with: ``RS256``, or that of its curve.
+    """
+
+    algorithm: str
+    key: RSAKey | ECKey
+    public: VerifyingKey
+
+
+def signing_key(pem: bytes, what: str) -> SigningKey:
+    """
+    The unencrypted private key of a PEM text.
+
+    :param what: how to call it in an error, such as ``signing key '/etc/sa.key'``.
+    :raises TLSConfigError: it is none, or of a kind that signs no tokens.
+    """
+    try:
+        private = load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise TLSConfigError(f"{what} is encrypted: give one without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise TLSConfigError(f"{what} holds no usable PEM private key") from None
+    public = _verifying(private.public_key(), what)
+    key: RSAKey | ECKey
+    key = RSAKey(private, pem) if isinstance(private, rsa.RSAPrivateKey) else ECKey(private, pem)  # type: ignore[arg-type]
+    return SigningKey(public.algorithms[0], key, public)
+
+
+def pem_keys(pem: bytes, what: str) -> tuple[VerifyingKey, ...]:
+    """
+    All keys of a PEM text, which may hold public keys, private keys and certificates.
+
+    Each is called by what kube-apiserver calls it: the SHA-256 of the public key.
+
+    :raises TLSConfigError: there is none, or one that is of no use here.
+    """
+    keys = tuple(_verifying(_public(block, what), what) for block in _blocks(pem))
+    if not keys:
+        raise TLSConfigError(f"{what} holds no PEM key")
+    return keys
+
+
+def _blocks(pem: bytes) -> list[bytes]:
+    begun = pem.split(b"-----BEGIN ")[1:]
+    return [b"-----BEGIN " + each for each in begun if not each.startswith(b"EC PARAMETERS")]
+
+
+def _public(block: bytes, what: str) -> object:
+    try:
+        if block.startswith(b"-----BEGIN CERTIFICATE"):
+            return load_pem_x509_certificate(block).public_key()
+        if b"PRIVATE KEY-----" in block:
+            return load_pem_private_key(block, password=None).public_key()
+        return load_pem_public_key(block)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        # The parser's text could quote a private key: nothing of it is told.
+        raise TLSConfigError(f"{what} holds a PEM block that is no usable key") from None
+
+
+def _verifying(public: object, what: str) -> VerifyingKey:
+    if isinstance(public, rsa.RSAPublicKey):
+        if public.key_size not in _RSA_BITS:
+            raise TLSConfigError(
+                f"{what}: an RSA key of {public.key_size} bits; those of "
+                f"{_RSA_BITS[0]} to {_RSA_BITS[-1]} are taken"
+            )
+        return VerifyingKey(_fingerprint(public), _RSA, RSAKey(public, None))
+    if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in _NAMES:
+        algorithm = _CURVES[_NAMES[public.curve.name]]
+        return VerifyingKey(_fingerprint(public), (algorithm,), ECKey(public, None))
+    raise TLSConfigError(f"{what}: only RSA keys and those of {', '.join(_CURVES)} sign tokens")
+
+
+def _fingerprint(public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> str:
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode("ascii")
+
+
+def jwks_keys(document: bytes) -> tuple[VerifyingKey, ...]:
+    """
+    The keys of a JWKS that may verify signatures, in its order.
+
+    Those of kinds that nobody knows here, or that are for something else, are left out, as
+    RFC 7517 §5 has it.
+
+    :param document: as it was fetched; its size is bounded by who fetched it.
+    :raises ValueError: it is no JWKS, has too many keys, or has none for signatures.
+    """
+    try:
+        found = body.decode("application/json", document).get("keys")
+    except APIError:
+        raise ValueError("the key set is not a JSON object") from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ValueError("the key set has no list of keys")
+    if len(found) > _LIMIT_KEYS:
+        raise ValueError(f"the key set has more than {_LIMIT_KEYS} keys")
+    keys = tuple(key for key in map(_from_jwk, found) if key is not None)
+    if not keys:
+        raise ValueError("the key set has no key that verifies signatures")
+    return keys
+
+
+def _from_jwk(jwk: Mapping[str, Any]) -> VerifyingKey | None:
+    kid, use, operations = jwk.get("kid", ""), jwk.get("use", "sig"), jwk.get("key_ops", ["verify"])
+    if not isinstance(kid, str) or len(kid) > _LIMIT_KID or use != "sig":
+        return None
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
+    names = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}.get(str(jwk.get("kty")), ())
+    numbers: dict[str, Any] = {name: jwk[name] for name in names if isinstance(jwk.get(name), str)}
+    if not names or len(numbers) != len(names):
+        return None
+    # joserfc would take numbers of any length, and warn of short ones for each key set.
+    if max(map(len, numbers.values())) > _RSA_BITS[-1] // 6 + 8:
+        return None
+    if len(numbers.get("n", "n" * _RSA_BITS[0])) < _RSA_BITS[0] // 6:
+        return None
+    try:
+        raw = (RSAKey if jwk["kty"] == "RSA" else ECKey).import_key(numbers).public_key
+        verifying = _verifying(raw, "key")
+    except (JoseError, ValueError, TypeError, KeyError, TLSConfigError, UnsupportedAlgorithm):
+        return None
+    alg = jwk.get("alg")
+    algorithms = tuple(each for each in verifying.algorithms if alg is None or each == alg)
+    return VerifyingKey(kid, algorithms, verifying.key) if algorithms else None
