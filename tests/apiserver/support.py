@@ -16,6 +16,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.encoded import json_of
 from twisted_exec.api.kinds import Kind, Object, served
+from twisted_exec.apiserver.alone import Alone
 from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
@@ -120,9 +121,11 @@ class APITestCase(SynchronousTestCase):
             stream.write(TOKENS)
         tokens = BearerAuthenticator([TokenFileAuthenticator(path, self.clock)])
         backend = Backend(self.forwarding())
+        ground = Alone(
+            self.storage, self.dialects, tokens, pods_view=self.pods_view, **self.signing()
+        )
         self.parts: Parts = assemble(
-            self.storage,
-            tokens,
+            ground,
             tokens,
             backend,
             self.audit,
@@ -131,7 +134,6 @@ class APITestCase(SynchronousTestCase):
             limits=self.limits,
             now=self.clock.seconds,
             dialects=self.dialects,
-            pods_view=self.pods_view,
             **self.more(),
         )
         made = Deferred.fromCoroutine(
@@ -147,6 +149,10 @@ class APITestCase(SynchronousTestCase):
 
     def more(self) -> dict[str, Any]:
         """What else the server is assembled with."""
+        return {}
+
+    def signing(self) -> dict[str, Any]:
+        """Who signs certificates, if anybody does."""
         return {}
 
     def check_stored(self) -> None:

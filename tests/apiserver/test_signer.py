@@ -33,7 +33,7 @@ CLIENT_USAGES = ("digital signature", "client auth")
 class SigningTestCase(APITestCase):
     """An API server with a CA."""
 
-    def more(self) -> dict[str, Any]:
+    def signing(self) -> dict[str, Any]:
         self.authority = Authority.create("CA", now=datetime.fromtimestamp(EPOCH, UTC))
         directory = self.mktemp()
         self.ca = CAPair(f"{directory}.crt", f"{directory}.key")

@@ -1,31 +1,32 @@
 """
 The parts of an API server, joined; nothing here listens or opens a file.
+
+What it stands on is given: rights, namespaces and the like are its own
+(:mod:`twisted_exec.apiserver.alone`) or those of the API server that it is behind
+(:mod:`twisted_exec.apiserver.aggregated`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.api.kinds.events import as_core, as_new
+from twisted_exec.api.kinds import Kind
 from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
-from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
-from twisted_exec.apiserver.gathered import GatheredRules
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
+from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.log import LogLocator, add_log
-from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
-from twisted_exec.apiserver.pods_access import PodsAuthorizer
 from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
 from twisted_exec.apiserver.pods_streams import (
@@ -36,19 +37,13 @@ from twisted_exec.apiserver.pods_streams import (
 )
 from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
-from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.rest import REST
-from twisted_exec.apiserver.reviews import Reviews
-from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.scheduler import Scheduler
 from twisted_exec.apiserver.sessions import SessionObjects, SessionVerbs
-from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.watch import Watches
-from twisted_exec.auth.interfaces import IAuthenticator, IRulesAuthorizer
-from twisted_exec.auth.rbac import RBACAuthorizer
-from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
@@ -58,8 +53,47 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Sessions
-from twisted_exec.tls.authority import Authority
-from twisted_exec.tls.files import Reloading
+
+
+class Ground(Protocol):
+    """
+    What differs between a server that is alone and one that is behind another.
+
+    :ivar storage: has what is served, and what of the surroundings is looked at.
+    :ivar kinds: that are served.
+    """
+
+    storage: IStorage
+    kinds: Sequence[Kind]
+
+    @property
+    def authorizer(self) -> IAuthorizer:
+        """Says what users may."""
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """Asked about each write, after the fence."""
+
+    def when_rights_change(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever somebody may have lost a right."""
+
+    def followers(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """
+        What it keeps in order itself, to be started after the store.
+
+        :param verbs: without admissions.
+        """
+
+    def views(self) -> list[tuple[Kind, IStorage]]:
+        """Kinds that show objects of another kind, each with a store that does."""
+
+    def add_to(self, routes: Routes, gate: Gate) -> None:
+        """Add what it answers besides objects."""
+
+    def add_probes(self, health: Health) -> None:
+        """Add what besides the store has to be well."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +112,8 @@ class Parts:
 
 
 def assemble(
-    storage: IStorage,
+    ground: Ground,
     authenticator: IAuthenticator,
-    tokens: ITokenAuthenticator,
     backend: Backend,
     audit: IAuditSink,
     metrics: CollectorRegistry,
@@ -89,53 +122,33 @@ def assemble(
     limits: Limits | None = None,
     now: Callable[[], float] = time.time,
     dialects: Sequence[Dialect] = (DEFAULT,),
-    pods_view: bool = False,
     allowed_origins: Collection[bytes] = (),
-    authorities: Mapping[str, Reloading[Authority]] | None = None,
-    signing_seconds: float = DEFAULT_LIFE_SECONDS,
-    own_names: Callable[[], Collection[str]] = frozenset,
     scheduling: bool = False,
 ) -> Parts:
     """
     Join the parts.
 
-    :param tokens: for TokenReview.
     :param now: seconds since the epoch; a reactor's own clock may count from anywhere.
     :param dialects: whose machines there are, each once.
-    :param pods_view: show each machine as a Pod as well.
     :param allowed_origins: sites besides this server's own whose pages may ask.
-    :param authorities: sign what is asked for by certificate signing requests, by the
-        signer's name.
-    :param signing_seconds: how long their certificates are good at most.
-    :param own_names: of this server, which no poollet is given unasked.
     :param scheduling: give machines that have no pool one.
     """
-    served, names = kinds.served(dialects), PodNames(dialects)
-    registry = Registry((*served, kinds.PODS) if pods_view else served)
+    storage, registry = ground.storage, Registry(ground.kinds)
     fence = Fences(dialects, storage, reactor)
-    rules = StoredRules(storage)
-    rbac = RBACAuthorizer(rules)
-    authorizer: IRulesAuthorizer = PodsAuthorizer(rbac, names) if pods_view else rbac
-    gate = Gate(authenticator, authorizer, allowed_origins)
+    gate = Gate(authenticator, ground.authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
-    rules.changed = revocation.soon
-    admissions = [fence, NamespaceGuard(), Escalation(rbac, storage), SigningRights(authorizer)]
+    ground.when_rights_change(revocation.soon)
+    admissions = [fence, *ground.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     followers: list[Service] = [
-        rules,
+        *ground.followers(registry, bare, reactor, now),
         *fence.followers,
-        GatheredRules(storage),
-        NamespaceLifecycle(storage, registry, bare, reactor),
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
         *(PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects),
-        EventExpiry(storage, reactor, now),
         SessionObjects(storage, sessions, reactor, now),
         revocation,
     ]
-    if authorities:
-        told = (dialects, authorities, reactor, now, signing_seconds, own_names)
-        followers.append(Signer(storage, bare, authorizer, *told))
     if scheduling:
         followers += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
     routes, limits = Routes(), limits or Limits()
@@ -145,13 +158,14 @@ def assemble(
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
     REST(ending, watches[0], gate, fence, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
-    events = RenamedStorage(storage, kinds.EVENTS_V1, as_new, as_core)
-    watches.append(Watches(events, reactor, now))
-    newer = REST(Verbs(events, admissions, now), watches[-1], gate, fence, limits, now)
-    newer.add_to(routes, kinds.EVENTS_V1)
-    Reviews(gate, authorizer, tokens).add_to(routes)
+    for kind, view in ground.views():
+        watches.append(Watches(view, reactor, now))
+        shown = REST(Verbs(view, admissions, now), watches[-1], gate, fence, limits, now)
+        shown.add_to(routes, kind)
+    ground.add_to(routes, gate)
     health = Health(reactor)
     health.add("storage", storage.probe)
+    ground.add_probes(health)
     probes = Probes(gate, health)
     Documents(registry, gate, metrics, probes).add_to(routes)
     proxy = partial(
@@ -178,7 +192,8 @@ def assemble(
         machines = kinds.machine_kind(dialect)
         add_consoles(consoles, machines, proxy(locators[dialect]))
         add_log(consoles, machines, relay(logs[dialect]))
-    if pods_view:
+    if kinds.PODS in registry.kinds:
+        names = PodNames(dialects)
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))

@@ -26,6 +26,7 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.apiserver.alone import Alone
 from twisted_exec.apiserver.assembly import assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
@@ -138,20 +139,24 @@ class APIServer(Service):
             name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
         }
         self._chain = Reloading([settings.certificate], _chain, reactor)
-        self._parts = assemble(
+        ground = Alone(
             storage,
-            self._credentials.authenticator(),
+            settings.dialects,
             self._credentials.tokens,
+            pods_view=settings.pods_view,
+            authorities=self._authorities,
+            signing_seconds=settings.signing_seconds,
+            own_names=self._own_names,
+        )
+        self._parts = assemble(
+            ground,
+            self._credentials.authenticator(),
             backend,
             audit,
             metrics or new_registry(),
             reactor,
             dialects=settings.dialects,
-            pods_view=settings.pods_view,
             allowed_origins=settings.allowed_origins,
-            authorities=self._authorities,
-            signing_seconds=settings.signing_seconds,
-            own_names=self._own_names,
             scheduling=settings.scheduling,
         )
         self._site = Site(self._parts.dispatcher, reactor)

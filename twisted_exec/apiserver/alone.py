@@ -1,0 +1,117 @@
+"""
+What a server stands on that has no other to ask: rights, namespaces, Events and certificates of
+its own.
+
+Behind another API server these are that one's, and it stands on what
+:mod:`twisted_exec.apiserver.aggregated` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import Kind
+from twisted_exec.api.kinds.events import as_core, as_new
+from twisted_exec.apiserver.expiry import EventExpiry
+from twisted_exec.apiserver.filters import Gate
+from twisted_exec.apiserver.gathered import GatheredRules
+from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
+from twisted_exec.apiserver.pods_access import PodsAuthorizer
+from twisted_exec.apiserver.pods_names import PodNames
+from twisted_exec.apiserver.registry import Registry
+from twisted_exec.apiserver.renamed import RenamedStorage
+from twisted_exec.apiserver.reviews import Reviews
+from twisted_exec.apiserver.rules import Escalation, StoredRules
+from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.apiserver.verbs import Verbs
+from twisted_exec.auth.interfaces import IRulesAuthorizer
+from twisted_exec.auth.rbac import RBACAuthorizer
+from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.observe.health import Health
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.routes import Routes
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.files import Reloading
+
+
+class Alone:
+    """
+    The ground of a server that is alone.
+
+    :param tokens: for TokenReview.
+    :param pods_view: machines are shown as Pods as well, whose rights are their machines'.
+    :param authorities: sign what is asked for by certificate signing requests, by the
+        signer's name.
+    :param signing_seconds: how long their certificates are good at most.
+    :param own_names: of this server, which no poollet is given unasked.
+    """
+
+    def __init__(
+        self,
+        storage: IStorage,
+        dialects: Sequence[Dialect],
+        tokens: ITokenAuthenticator,
+        *,
+        pods_view: bool = False,
+        authorities: Mapping[str, Reloading[Authority]] | None = None,
+        signing_seconds: float = DEFAULT_LIFE_SECONDS,
+        own_names: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        self.storage, self._dialects, self._tokens = storage, dialects, tokens
+        self._authorities, self._own_names = authorities, own_names
+        self._signing_seconds = signing_seconds
+        self._rules = StoredRules(storage)
+        self._rbac = RBACAuthorizer(self._rules)
+        self._authorizer: IRulesAuthorizer = self._rbac
+        self.kinds: Sequence[Kind] = kinds.served(dialects)
+        if pods_view:
+            self._authorizer = PodsAuthorizer(self._rbac, PodNames(dialects))
+            self.kinds = (*self.kinds, kinds.PODS)
+
+    @property
+    def authorizer(self) -> IRulesAuthorizer:
+        """As :attr:`Ground.authorizer`: by roles and bindings."""
+        return self._authorizer
+
+    def when_rights_change(self, told: Callable[[], None]) -> None:
+        """As :meth:`Ground.when_rights_change`."""
+        self._rules.changed = told
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`Ground.admissions`."""
+        rights = SigningRights(self.authorizer)
+        return [NamespaceGuard(), Escalation(self._rbac, self.storage), rights]
+
+    def followers(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`Ground.followers`."""
+        found: list[Service] = [
+            self._rules,
+            GatheredRules(self.storage),
+            NamespaceLifecycle(self.storage, registry, verbs, reactor),
+            EventExpiry(self.storage, reactor, now),
+        ]
+        if self._authorities:
+            told = (self._dialects, self._authorities, reactor, now)
+            more = (self._signing_seconds, self._own_names)
+            found.append(Signer(self.storage, verbs, self.authorizer, *told, *more))
+        return found
+
+    def views(self) -> list[tuple[Kind, IStorage]]:
+        """As :meth:`Ground.views`: Events by their newer name."""
+        return [(kinds.EVENTS_V1, RenamedStorage(self.storage, kinds.EVENTS_V1, as_new, as_core))]
+
+    def add_to(self, routes: Routes, gate: Gate) -> None:
+        """As :meth:`Ground.add_to`: reviews."""
+        Reviews(gate, self.authorizer, self._tokens).add_to(routes)
+
+    def add_probes(self, health: Health) -> None:
+        """As :meth:`Ground.add_probes`: there is nothing but the store."""
