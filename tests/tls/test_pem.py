@@ -28,6 +28,16 @@ class PEMTests(SynchronousTestCase):
         text = authority("a").certificate_pem + b"\nsome words\n" + authority("b").certificate_pem
         self.assertEqual(len(pem.certificates(text, "the bundle")), 2)
 
+    def test_cut_bundle(self) -> None:
+        """A bundle of which only a part is there is none, however much of it can be read."""
+        first, second = authority("a").certificate_pem, authority("b").certificate_pem
+        for cut in range(1, len(second) - 1):
+            with self.assertRaises(TLSConfigError, msg=str(cut)) as caught:
+                pem.certificates(first + second[:cut], "the bundle")
+            self.assertIn("the bundle ends in the middle", str(caught.exception))
+        self.assertEqual(len(pem.certificates(first + second[:-1], "the bundle")), 2)
+        self.assertEqual(len(pem.certificates(first + b"\n-----\nwords", "the bundle")), 1)
+
     @given(st.binary(max_size=200))
     def test_no_certificate(self, text: bytes) -> None:
         """Anything else is one line that names the source."""

@@ -26,6 +26,8 @@ PrivateKey = (
     | ed448.Ed448PrivateKey
 )
 
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+
 # What is left of TLS 1.2 when forward secrecy and authenticated encryption are
 # asked for; TLS 1.3 has nothing else.
 _CIPHERS = b"ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -35,12 +37,23 @@ def certificates(pem: bytes, what: str) -> list[x509.Certificate]:
     """
     One or more certificates, in the order of the text.
 
-    :raises TLSConfigError: there is none, or one that cannot be read.
+    :raises TLSConfigError: there is none, one that cannot be read, or only a part of one.
     """
     try:
-        return x509.load_pem_x509_certificates(pem)
+        found = x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise TLSConfigError(f"{what} holds no PEM certificate that can be read") from None
+    if _is_cut(pem):
+        raise TLSConfigError(f"{what} ends in the middle of a certificate: is it being written?")
+    return found
+
+
+def _is_cut(pem: bytes) -> bool:
+    """Parsers pass over a block without its end, and with it over a CA that was just added."""
+    if pem.count(_BEGIN) > pem.count(_END):
+        return True
+    rest = pem[pem.rfind(_END) + len(_END) :].strip()
+    return bool(rest) and _BEGIN.startswith(rest)
 
 
 def private_key(pem: bytes, what: str) -> PrivateKey:
