@@ -120,6 +120,34 @@ class MutualTests(TCPCase):
         self.files("client", client_identity("poollet"), "serving")
         await client.version(pb.VersionRequest())
 
+    async def test_half_replaced_client(self) -> None:
+        """A certificate without its key, or a part of one, leaves the client what it had."""
+        server = self.serve()
+        client = self.connect(server, client_identity("poollet"))
+        await client.version(pb.VersionRequest())
+        other = client_identity("poollet")
+        for content in (other.certificate_pem, other.certificate_pem[:100], b""):
+            write(self.directory, "client.crt", content)
+            await client.version(pb.VersionRequest())
+        write(self.directory, "client.crt", other.certificate_pem)
+        write(self.directory, "client.key", other.key_pem)
+        await client.version(pb.VersionRequest())
+
+    async def test_half_replaced_server(self) -> None:
+        """Nor does a server serve anything but a pair."""
+        server, other = self.serve(), server_identity("localhost")
+        for name, content in (
+            ("server.key", other.key_pem),
+            ("server.crt", other.certificate_pem[:100]),
+            ("server-ca.crt", b""),
+        ):
+            write(self.directory, name, content)
+            await self.connect(server, client_identity("poollet")).version(pb.VersionRequest())
+        write(self.directory, "server.crt", other.certificate_pem)
+        write(self.directory, "server-ca.crt", authority("others").certificate_pem)
+        another = client_identity("poollet", ca="others")
+        await self.connect(server, another).version(pb.VersionRequest())
+
     async def test_new_server_certificate(self) -> None:
         """So is a server's, for the next connection."""
         server = self.serve()
@@ -164,6 +192,16 @@ class StartTests(TCPCase):
         with self.assertRaises(TargetError) as caught:
             server.startService()
         self.assertIn(f"cannot read {tls.certificate}", str(caught.exception))
+
+    async def test_missing_client_file(self) -> None:
+        """So is a client's, in each call's answer, until it is there."""
+        server = self.serve()
+        client = self.connect(server, client_identity("poollet"))
+        os.unlink(os.path.join(self.directory, "client.key"))
+        self.assertEqual(await self.refused(client), 503)
+        self.assertIn("client.key", client.trouble)
+        self.files("client", client_identity("poollet"), "serving")
+        await client.version(pb.VersionRequest())
 
     def test_not_a_certificate(self) -> None:
         """A file that holds no certificate is refused, not served."""

@@ -39,7 +39,7 @@ from .protos import machine_pb2 as pb
 from .revision import Call
 from .revisions import CONSOLE
 from .revisions import revision as revision_named
-from .target import MutualTLS, Target, TargetError, check_socket, parse_target
+from .target import FollowedTLS, MutualTLS, Target, TargetError, check_socket, parse_target
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2
@@ -110,7 +110,7 @@ class IRIClient(Service):
             raise TargetError(f"{self.target}: TCP needs mutual TLS (CA, certificate and key)")
         self.revision = revision_named(revision)
         self._reactor = reactor
-        self._tls = tls
+        self._files = FollowedTLS(tls) if tls is not None else None
         self._trusted = {os.getuid(), *trusted_uids}
         self._timeout_seconds = timeout_seconds
         self._link: _Link | None = None
@@ -256,12 +256,12 @@ class IRIClient(Service):
         if self.target.is_unix:
             found = os.lstat(self.target.path)
             return found.st_dev, found.st_ino, found.st_ctime_ns
-        return self._tls.stamp() if self._tls is not None else ()
+        return self._files.current() if self._files is not None else ()
 
     def _channel(self) -> Any:
-        if self._tls is None or self.target.is_unix:
+        if self._files is None or self.target.is_unix:
             return grpc.insecure_channel(str(self.target), options=_OPTIONS)
-        ca, certificate, key = self._tls.read()
+        ca, certificate, key = self._files.current()
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         return grpc.secure_channel(str(self.target), credentials, options=_OPTIONS)
 

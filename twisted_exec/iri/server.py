@@ -35,8 +35,6 @@ from twisted_exec.api.status import (
     InternalError,
     TooManyRequests,
 )
-from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.server import ServerTLS
 
 from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
 from .interfaces import IMachineLogs, IMachineRuntime
@@ -44,7 +42,7 @@ from .methods import DEADLINE_SECONDS, TOKENS, exec_facts, to_grpc
 from .revision import Call, Revision
 from .revisions import CONSOLE, IRONCORE, SPHERIC
 from .revisions import revision as revision_named
-from .target import MutualTLS, Target, TargetError, parse_target
+from .target import FollowedTLS, MutualTLS, Target, TargetError, parse_target
 
 # They are started as they are needed.
 _THREADS = 256
@@ -177,9 +175,9 @@ class IRIServer(Service):
         self._gate = listen_gate(self._reactor, self.target.path, inner, self._allowed)
 
     def _listen_tcp(self) -> None:
-        self._check_files()
+        credentials = self._credentials()
         try:
-            port = self._server.add_secure_port(self.target.address, self._credentials())
+            port = self._server.add_secure_port(self.target.address, credentials)
         except RuntimeError:
             raise TargetError(
                 f"cannot listen on {self.target.address}: the address is in use or not this "
@@ -188,42 +186,27 @@ class IRIServer(Service):
         self.target = Target(host=self.target.host, port=port)
         self._server.start()
 
-    def _check_files(self) -> None:
-        """
-        grpcio would only say that it cannot listen.
-
-        :raises TargetError: a file cannot be read, or is not what it should be.
-        """
-        assert self._tls is not None
-        self._tls.read()
-        files = self._tls
-        try:
-            ServerTLS(
-                files.certificate, files.key, client_cas=[files.ca], clock=self._reactor
-            ).load()
-        except TLSConfigError as error:
-            raise TargetError(str(error)) from None
-
     def _credentials(self) -> Any:
+        """
+        :raises TargetError: a file cannot be read, or is not what it should be; grpcio would
+            only say that it cannot listen.
+        """
         assert self._tls is not None
-        tls, stamp = self._tls, self._tls.stamp()
+        files = FollowedTLS(self._tls)
+        told = files.current()
 
         def configuration() -> Any:
-            ca, certificate, key = tls.read()
+            ca, certificate, key = told
             return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
 
         def current() -> Any:
             """Called by grpcio for every handshake; ``None`` keeps what it has."""
-            nonlocal stamp
-            found = tls.stamp()
-            if not found or found == stamp:
+            nonlocal told
+            found = files.current()
+            if found is told:
                 return None
-            try:
-                fresh = configuration()
-            except TargetError:
-                return None
-            stamp = found
-            return fresh
+            told = found
+            return configuration()
 
         return grpc.dynamic_ssl_server_credentials(configuration(), current, True)
 

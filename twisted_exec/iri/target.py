@@ -12,6 +12,12 @@ import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from OpenSSL import SSL
+from twisted.logger import Logger
+
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+
 _SUN_PATH_BYTES = 107  # struct sockaddr_un, less the closing NUL
 
 
@@ -107,6 +113,51 @@ class MutualTLS:
         except OSError:
             return ()
         return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+
+
+class FollowedTLS:
+    """
+    Such files, as they last made sense together.
+
+    Certificate and key cannot be replaced at once, and grpcio would take what does not fit and serve
+    nobody; so here what was good stays in use, and the log says so once.
+    """
+
+    _log = Logger()
+
+    def __init__(self, files: MutualTLS) -> None:
+        self._files = files
+        self._seen: tuple[object, ...] = ()
+        self._good: tuple[bytes, bytes, bytes] | None = None
+
+    def current(self) -> tuple[bytes, bytes, bytes]:
+        """
+        CA, certificate and key as PEM; the very same tuple until they are others.
+
+        :raises TargetError: they never made sense.
+        """
+        seen = self._files.stamp()
+        if self._good is None or (seen and seen != self._seen):
+            self._seen = seen
+            try:
+                self._good = self._read()
+            except TargetError as problem:
+                if self._good is None:
+                    raise
+                self._log.warn("keeping the certificate from before: {problem}", problem=problem)
+        return self._good
+
+    def _read(self) -> tuple[bytes, bytes, bytes]:
+        files = self._files
+        ca, certificate, key = found = files.read()
+        try:
+            pem.certificates(ca, f"CA {files.ca!r}")
+            context = pem.new_context(SSL.TLS_METHOD)
+            names = f"certificate {files.certificate!r}", f"private key {files.key!r}"
+            pem.present(context, certificate, key, *names)
+        except TLSConfigError as problem:
+            raise TargetError(str(problem)) from None
+        return found
 
 
 def check_socket(path: str, trusted_uids: Collection[int]) -> None:
