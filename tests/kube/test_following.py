@@ -6,8 +6,11 @@ import json
 import os
 from pathlib import Path
 
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tls.support import authority, client_identity
+from twisted_exec.kube.connection import auth_headers, tls
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 
@@ -68,6 +71,90 @@ class FollowedConfigTests(SynchronousTestCase):
         followed = FollowedConfig(environ=environ)
         later.write_text(kubeconfig("https://first:6443"))
         self.assertEqual(followed.current().server, "https://first:6443")
+
+    def with_files(self) -> FollowedConfig:
+        """A kubeconfig whose certificates and token are files of their own."""
+        self.issued = client_identity("me")
+        self.files = {
+            "ca": authority("serving").certificate_pem,
+            "crt": self.issued.certificate_pem,
+            "key": self.issued.key_pem,
+            "token": b"first",
+        }
+        for name, content in self.files.items():
+            self.path.with_suffix(f".{name}").write_bytes(content)
+        told = json.loads(kubeconfig("https://one:6443"))
+        told["clusters"][0]["cluster"]["certificate-authority"] = "config.ca"
+        told["users"][0]["user"] = {
+            "client-certificate": "config.crt",
+            "client-key": "config.key",
+            "tokenFile": "config.token",
+        }
+        self.replace(json.dumps(told))
+        return FollowedConfig(str(self.path))
+
+    def change(self, name: str, content: bytes) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_bytes(content)
+        os.replace(fresh, self.path.with_suffix(f".{name}"))
+
+    def test_named_files(self) -> None:
+        """Files that the kubeconfig names count together: a key alone is no new credential."""
+        followed = self.with_files()
+        before = followed.current()
+        self.assertEqual(before.certificate.data, self.issued.certificate_pem)
+        other = client_identity("me")
+        self.change("key", other.key_pem)
+        self.assertEqual(followed.current(), before)
+        self.change("crt", other.certificate_pem[:50])
+        self.assertEqual(followed.current(), before)
+        self.assertIs(followed.current(), followed.current())
+        self.change("crt", other.certificate_pem)
+        self.assertEqual(followed.current().certificate.data, other.certificate_pem)
+        self.assertEqual(followed.current().key.data, other.key_pem)
+
+    def test_half_written_authority(self) -> None:
+        """A bundle of which a part is there does not replace the CA."""
+        followed, second = self.with_files(), authority("others").certificate_pem
+        before = followed.current()
+        self.change("ca", self.files["ca"] + second[:200])
+        self.assertEqual(followed.current(), before)
+        self.change("ca", self.files["ca"] + second)
+        self.assertEqual(followed.current().ca.data, self.files["ca"] + second)
+
+    def test_said_once(self) -> None:
+        """What cannot be used is told once, without what it holds."""
+        told: list[str] = []
+        followed = self.with_files()
+        followed.current()
+        globalLogPublisher.addObserver(observer := lambda event: told.append(formatEvent(event)))
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        self.change("key", b"secret")
+        for _ in range(3):
+            followed.current()
+        self.assertEqual(len(told), 1)
+        self.assertIn("keeping the credentials from before", told[0])
+        self.assertNotIn("secret", told[0])
+
+    def test_empty_token(self) -> None:
+        """The token of a file that is being written is the one that was there."""
+        followed = self.with_files()
+        for content, wanted in ((b"first", b"first"), (b"", b"first"), (b"second\n", b"second")):
+            self.change("token", content)
+            self.assertEqual(
+                auth_headers(followed.current()), [(b"Authorization", b"Bearer " + wanted)]
+            )
+
+    def test_never_good(self) -> None:
+        """Files that never were any good are told to whoever uses them, until they are."""
+        followed = self.with_files()
+        self.change("key", b"")
+        followed = FollowedConfig(str(self.path))
+        with self.assertRaises(KubeConfigError) as caught:
+            tls(followed.current())
+        self.assertIn("key", str(caught.exception))
+        self.change("key", self.files["key"])
+        tls(followed.current())
 
     def test_nothing_to_follow(self) -> None:
         """At the start there must be something to use."""

@@ -31,6 +31,7 @@ from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.following import FollowedFiles
 from twisted_exec.kube.kubeconfig import ClientConfig, Material
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.poollet.service import Poollet
@@ -241,7 +242,8 @@ class Standalone(Service):
             certificate=Material(path=pair.certificate),
             key=Material(path=pair.key),
         )
-        client = KubeClient(config, self._reactor, agent=agent)
+        files = FollowedFiles()
+        client = KubeClient(config, self._reactor, renew=lambda: files.current(config), agent=agent)
         self._clients.append(client)
         return client
 
