@@ -11,6 +11,7 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Authority, Issued
@@ -84,6 +85,54 @@ class X509AuthenticatorTests(CredentialsCase):
         self.clock.advance(1)
         self.assertIsNone(self.user(jane))
         self.assertIsNotNone(self.user(client_identity("jane", ca="evil")))
+
+    def test_authorities_in_turn(self) -> None:
+        """A CA goes by way of a file with both; what is left of the old one may have run out."""
+        jane, tomorrow = client_identity("jane"), client_identity("jane", ca="evil")
+        late = Authority.create("users", now=self.now - timedelta(days=3651))
+        both = authority("users").certificate_pem + authority("evil").certificate_pem
+        for content, known in (
+            (authority("users").certificate_pem, (True, False)),
+            (both, (True, True)),
+            (late.certificate_pem + both, (True, True)),
+            (late.certificate_pem + authority("evil").certificate_pem, (False, True)),
+        ):
+            self.write("users.crt", content)
+            self.clock.advance(1)
+            self.assertEqual(tuple(self.user(each) is not None for each in (jane, tomorrow)), known)
+
+    def test_not_valid_yet(self) -> None:
+        """A certificate whose time has not come is nobody until it has."""
+        issued = authority("users").issue_client("jane", now=self.now + timedelta(minutes=20))
+        self.assertIsNone(self.user(issued))
+        self.now += timedelta(minutes=16)
+        self.assertIsNotNone(self.user(issued))
+
+    def test_kept_apart(self) -> None:
+        """
+        The CA of users never becomes that of proxies: neither when both are read first, nor later.
+        """
+        files = self.users_ca, self.forwarding_ca
+        users = X509Authenticator(files[0], self.clock, apart_from=files[1])
+        proxies = RequestHeaderAuthenticator(
+            files[1], ["exec-apiserver"], self.clock, apart_from=files[0]
+        )
+        users.load()
+        proxies.load()
+        proxy, jane = client_identity("exec-apiserver", ca="forwarding"), client_identity("jane")
+        forwarded = authority("forwarding").certificate_pem
+        for name in ("users.crt", "forwarding.crt"):
+            self.write(name, authority("users").certificate_pem + forwarded)
+            self.clock.advance(1)
+            for shown, known in ((jane, (True, False)), (proxy, (False, True))):
+                request = self.request(shown=shown)
+                user = self.successResultOf(users.authenticate(request))
+                told = user is not None, proxies.caller(request) is not None
+                self.assertEqual(told, known, name)
+            again = X509Authenticator(files[0], self.clock, apart_from=files[1])
+            with self.assertRaises(TLSConfigError) as caught:
+                again.load()
+            self.assertIn("hold the same CA", str(caught.exception))
 
     def test_remembered(self) -> None:
         """Verdicts are bounded in number."""

@@ -52,6 +52,7 @@ class RequestHeaderAuthenticator:
 
     :param ca: path of the forwarding CA.
     :param allowed_names: common names of the proxies to trust, one or more.
+    :param apart_from: path of the user CA, which must be another; empty when there is none.
     :raises TLSConfigError: no name is given.
     """
 
@@ -63,6 +64,7 @@ class RequestHeaderAuthenticator:
         allowed_names: Iterable[str],
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        apart_from: str = "",
     ) -> None:
         self._allowed = frozenset(allowed_names)
         if not self._allowed or "" in self._allowed:
@@ -70,7 +72,7 @@ class RequestHeaderAuthenticator:
                 "request headers need the names of the proxies to trust: without any, "
                 "whatever the forwarding CA signed could speak for everyone"
             )
-        self._judge = CertificateJudge(ca, clock, now)
+        self._judge = CertificateJudge(ca, clock, now, apart_from)
 
     def load(self) -> None:
         """

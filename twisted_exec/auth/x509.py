@@ -9,9 +9,12 @@ Source: ``k8s.io/apiserver/pkg/authentication/request/x509``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -21,7 +24,7 @@ from zope.interface import implementer
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import VerificationError
+from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
 
@@ -42,6 +45,7 @@ class CertificateJudge:
     :param ca: path of a PEM file with one or more CAs.
     :param clock: decides when to look at the file again.
     :param now: the time certificates are judged by, aware.
+    :param apart_from: path of another such file, that must never hold one of the same CAs.
     """
 
     def __init__(
@@ -49,9 +53,11 @@ class CertificateJudge:
         ca: str,
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        apart_from: str = "",
     ) -> None:
         self._now = now
-        self._ca = Reloading([ca], lambda content: _checked(content, ca), clock)
+        paths = [ca, apart_from] if apart_from else [ca]
+        self._ca = Reloading(paths, partial(_checked, paths), clock)
         self._verdicts: OrderedDict[tuple[bytes, bytes], tuple[datetime, str]] = OrderedDict()
 
     def load(self) -> None:
@@ -85,9 +91,26 @@ class CertificateJudge:
         return min(until, *ends), ""
 
 
-def _checked(ca_pem: bytes, path: str) -> bytes:
-    pem.certificates(ca_pem, f"client CA {path!r}")
+def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
+    """
+    :raises TLSConfigError: it holds no CA, or one of the other file's, so that a certificate of
+        one sort could pass for one of the other.
+    """
+    found, *apart = (
+        {_public(each) for each in pem.certificates(content, f"client CA {path!r}")}
+        for path, content in zip(paths, (ca_pem, *others), strict=True)
+    )
+    if apart and found & apart[0]:
+        raise TLSConfigError(
+            f"{paths[0]!r} and {paths[1]!r} hold the same CA: the CA of proxies must sign "
+            "nothing else"
+        )
     return ca_pem
+
+
+def _public(certificate: x509.Certificate) -> bytes:
+    key = certificate.public_key()
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 @implementer(IAuthenticator)
@@ -97,6 +120,7 @@ class X509Authenticator:
 
     :param client_ca: path of the user CA.  Nothing is opened before :meth:`load`
         or the first request.
+    :param apart_from: path of the forwarding CA, which must be another.
     """
 
     _log = Logger()
@@ -106,8 +130,9 @@ class X509Authenticator:
         client_ca: str,
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        apart_from: str = "",
     ) -> None:
-        self._judge = CertificateJudge(client_ca, clock, now)
+        self._judge = CertificateJudge(client_ca, clock, now, apart_from)
 
     def load(self) -> None:
         """

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
@@ -58,10 +57,7 @@ from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.sessions import Sessions, concerned
 from twisted_exec.streaming.site import Site
-from twisted_exec.tls import pem
 from twisted_exec.tls.endpoints import server_endpoint
-from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import read_file
 from twisted_exec.tls.server import ServerTLS
 
 MAX_BODY_BYTES = 64 << 10
@@ -113,26 +109,6 @@ class Settings:
     told: Downward = field(default_factory=Downward)
     about: Domain | None = None
     dialect: Dialect = field(default=DEFAULT)
-
-
-def _check_apart(proxies: str, users: str) -> None:
-    """
-    :raises TLSConfigError: a CA is in both files, so that a user's certificate with a
-        proxy's name could speak for everyone.
-    """
-    if not proxies or not users:
-        return
-    found, others = (
-        {
-            each.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-            for each in pem.certificates(read_file(path), path)
-        }
-        for path in (proxies, users)
-    )
-    if found & others:
-        raise TLSConfigError(
-            f"{proxies!r} and {users!r} hold the same CA: the CA of proxies must sign nothing else"
-        )
 
 
 _NO_PROXY = (
@@ -276,11 +252,16 @@ class Poollet(Service):
             else None
         )
         self._certified = (
-            X509Authenticator(settings.client_ca, reactor) if settings.client_ca else None
+            X509Authenticator(settings.client_ca, reactor, apart_from=settings.requestheader_ca)
+            if settings.client_ca
+            else None
         )
         self._proxies = (
             RequestHeaderAuthenticator(
-                settings.requestheader_ca, settings.requestheader_names, reactor
+                settings.requestheader_ca,
+                settings.requestheader_names,
+                reactor,
+                apart_from=settings.client_ca,
             )
             if settings.requestheader_ca
             else None
@@ -375,7 +356,6 @@ class Poollet(Service):
             if part is not None:
                 part.load()
         settings = self.settings
-        _check_apart(settings.requestheader_ca, settings.client_ca)
         cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
         certificate, key = settings.certificate, settings.key
         if self.serving is not None:
