@@ -251,6 +251,18 @@ class WatchTests(PodsTestCase):
         self.answer("DELETE", f"{MACHINES}/a")
         self.assertEqual(watching.names(), [("ADDED", "b"), ("DELETED", "a")])
 
+    def test_missed(self) -> None:
+        """When the store missed changes, whoever watches lists again, and sees what there is."""
+        self.make_pool("pool-a")
+        self.make_machine("a")
+        self.make_machine("b")
+        watching = self.watch(f"{PODS}?watch=1")
+        self.assertEqual(watching.names(), [("ADDED", "a"), ("ADDED", "b")])
+        self.storage.lose((kinds.MACHINES.resource, "default", "a"))
+        (over,) = watching.events()
+        self.assertEqual((over["type"], over["object"]["code"]), ("ERROR", 410))
+        self.assertEqual(self.watch(f"{PODS}?watch=1").names(), [("ADDED", "b")])
+
     def test_selector(self) -> None:
         """A Pod that begins or ceases to fit comes and goes."""
         self.make_pool("pool-a")

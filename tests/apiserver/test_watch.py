@@ -45,6 +45,20 @@ class WatchTests(APITestCase):
         versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
         self.assertEqual(versions, [version + 1, version + 2, version + 3])
 
+    def test_missed(self) -> None:
+        """A store that missed changes ends its watches with 410, after what it told before."""
+        watch = self.watch(f"{MACHINES}?watch=1&resourceVersion={self.storage.version()}")
+        self.make_machine("a")
+        self.storage.lose()
+        made, over = watch.events()
+        self.assertEqual((made["type"], over["type"]), ("ADDED", "ERROR"))
+        self.assertEqual((over["object"]["code"], over["object"]["reason"]), (410, "Expired"))
+        self.make_machine("b")
+        self.assertEqual(watch.events(), [])
+        self.assertEqual(
+            self.watch(f"{MACHINES}?watch=1").names(), [("ADDED", "a"), ("ADDED", "b")]
+        )
+
     def test_from_now(self) -> None:
         """Without a version, or with 0, a watch begins with what there is."""
         self.make_machine("a")

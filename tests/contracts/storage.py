@@ -151,6 +151,7 @@ class StorageContract:
     async def test_order(self: Any) -> None:
         """Order stays whatever comes and goes, and no namespace shows another's objects."""
         storage = self.make_storage()
+        then = storage.version()
         for namespace in ("b", "a-b", "a", "a.c"):
             for name in ("y", "x", "z"):
                 await storage.create(MACHINES, machine(name, namespace))
@@ -165,13 +166,13 @@ class StorageContract:
         self.assertEqual(len(keys), 12)
         own = [obj["metadata"]["name"] for obj in (await storage.list(MACHINES, "a")).items]
         self.assertEqual(own, ["w", "x", "z"])
-        self.assertEqual((await storage.list(MACHINES, "a", version=0)).items, [])
+        self.assertEqual((await storage.list(MACHINES, "a", version=then)).items, [])
 
     async def test_encoded(self: Any) -> None:
         """Whatever comes out of a store carries its JSON, the same for all who get it."""
         storage = self.make_storage()
         events: list[Event] = []
-        storage.watch(MACHINES, 0, events.append)
+        storage.watch(MACHINES, None, events.append)
         stored = await storage.create(MACHINES, machine("ä", power="On"))
         updated = await storage.update(MACHINES, changed(stored, power="Off"))
         gone = await storage.delete(MACHINES, updated)
@@ -239,6 +240,38 @@ class StorageContract:
             [int(event.obj["metadata"]["resourceVersion"]) for event in events],
         )
 
+    async def test_watch_from_now(self: Any) -> None:
+        """A watch that names no version is told of what happens from now on, and of no loss."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        events: list[Event] = []
+        lost: list[str] = []
+        storage.watch(MACHINES, None, events.append, "", lambda: lost.append("lost"))
+        updated = await storage.update(MACHINES, changed(stored, power="Off"))
+        self.assertEqual(([event.obj for event in events], lost), ([updated], []))
+
+    async def test_current(self: Any) -> None:
+        """What is at hand is asked for, and is what a write has made."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        self.assertEqual(await storage.current(), int(stored["metadata"]["resourceVersion"]))
+        self.assertEqual(await storage.current(), storage.version())
+
+    async def test_stale(self: Any) -> None:
+        """Who is content with what is at hand gets what was written here."""
+        storage = self.make_storage()
+        stored = await storage.create(MACHINES, machine("a"))
+        self.assertEqual(await storage.get(MACHINES, "default", "a", stale=True), stored)
+        self.assertEqual(list((await storage.list(MACHINES, stale=True)).items), [stored])
+        with self.assertRaises(NotFound):
+            await storage.get(MACHINES, "default", "b", stale=True)
+
+    async def test_ready(self: Any) -> None:
+        """Whoever asks whether the store is ready is told so each time."""
+        storage = self.make_storage()
+        self.assertIsNone(await storage.when_ready())
+        self.assertIsNone(await storage.when_ready())
+
     async def test_watch_replay(self: Any) -> None:
         """A watch begins with what happened after the version it starts from."""
         storage = self.make_storage()
@@ -255,7 +288,7 @@ class StorageContract:
         """Changes in other namespaces are not told."""
         storage = self.make_storage()
         events: list[Event] = []
-        storage.watch(MACHINES, 0, events.append, "default")
+        storage.watch(MACHINES, None, events.append, "default")
         await storage.create(MACHINES, machine("a", "another"))
         await storage.create(MACHINES, machine("b"))
         self.assertEqual([event.obj["metadata"]["name"] for event in events], ["b"])
@@ -264,7 +297,7 @@ class StorageContract:
         """A stopped watch hears nothing more; stopping twice does nothing."""
         storage = self.make_storage()
         events: list[Event] = []
-        watch = storage.watch(MACHINES, 0, events.append)
+        watch = storage.watch(MACHINES, None, events.append)
         watch.stop()
         watch.stop()
         await storage.create(MACHINES, machine("a"))
@@ -274,8 +307,8 @@ class StorageContract:
         """A watch that is stopped while others are told hears nothing either."""
         storage = self.make_storage()
         events: list[Event] = []
-        storage.watch(MACHINES, 0, lambda event: second.stop())
-        second = storage.watch(MACHINES, 0, events.append)
+        storage.watch(MACHINES, None, lambda event: second.stop())
+        second = storage.watch(MACHINES, None, events.append)
         await storage.create(MACHINES, machine("a"))
         self.assertEqual(events, [])
 
@@ -288,8 +321,9 @@ class StorageContract:
 
     async def test_watch_from_the_future(self: Any) -> None:
         """A version that has not happened is refused, with the time to try again."""
+        storage = self.make_storage()
         with self.assertRaises(APIError) as caught:
-            self.make_storage().watch(MACHINES, 1000, lambda event: None)
+            storage.watch(MACHINES, storage.version() + 1000, lambda event: None)
         self.assertEqual((caught.exception.code, caught.exception.reason), (504, "Timeout"))
         self.assertEqual(
             caught.exception.details,
@@ -309,8 +343,8 @@ class StorageContract:
         def fail(event: Event) -> None:
             raise ZeroDivisionError
 
-        storage.watch(MACHINES, 0, fail)
-        storage.watch(MACHINES, 0, events.append)
+        storage.watch(MACHINES, None, fail)
+        storage.watch(MACHINES, None, events.append)
         await storage.create(MACHINES, machine("a"))
         await storage.create(MACHINES, machine("b"))
         self.assertEqual(len(events), 2)
@@ -320,7 +354,9 @@ class StorageContract:
         """Whoever hears of a change can read it, and so can whoever made it."""
         storage = self.make_storage()
         seen: list[Deferred[Object]] = []
-        storage.watch(MACHINES, 0, lambda event: seen.append(storage.get(MACHINES, "default", "a")))
+        storage.watch(
+            MACHINES, None, lambda event: seen.append(storage.get(MACHINES, "default", "a"))
+        )
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await seen[0], stored)
 

@@ -54,10 +54,10 @@ class ObjectEndings(Service):
     def startService(self) -> None:
         """Follow the store."""
         super().startService()
-        since, watch = self._storage.version(), self._storage.watch
+        watch = self._storage.watch
         self._watches = [
-            watch(self._dialect.workload, since, self._machine_changed),
-            watch(self._dialect.pool, since, self._pool_changed),
+            watch(self._dialect.workload, None, self._machine_changed),
+            watch(self._dialect.pool, None, self._pool_changed),
         ]
 
     def stopService(self) -> None:

@@ -67,8 +67,7 @@ class EventExpiry(Service):
     def startService(self) -> None:
         """Take up what is there, and follow the store."""
         super().startService()
-        since = self._storage.version()
-        self._watch = self._storage.watch(EVENTS.resource, since, self._changed)
+        self._watch = self._storage.watch(EVENTS.resource, None, self._changed)
         Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 

@@ -39,8 +39,7 @@ class GatheredRules(Service):
     def startService(self) -> None:
         """Gather, and follow the store."""
         super().startService()
-        since = self._storage.version()
-        self._watch = self._storage.watch(CLUSTERROLES.resource, since, self._changed)
+        self._watch = self._storage.watch(CLUSTERROLES.resource, None, self._changed)
         self._look()
 
     def stopService(self) -> None:

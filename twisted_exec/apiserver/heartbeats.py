@@ -58,10 +58,10 @@ class PoolHeartbeats(Service):
     def startService(self) -> None:
         """Begin to listen.  Nobody was silent before that."""
         super().startService()
-        since, watch = self._storage.version(), self._storage.watch
-        self._watches = [watch(self._dialect.pool, since, self._pool_changed)]
+        watch = self._storage.watch
+        self._watches = [watch(self._dialect.pool, None, self._pool_changed)]
         if leases := self._dialect.lease_namespace:
-            self._watches.append(watch(LEASES.resource, since, self._lease_changed, leases))
+            self._watches.append(watch(LEASES.resource, None, self._lease_changed, leases))
         Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 

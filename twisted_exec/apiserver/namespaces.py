@@ -79,10 +79,9 @@ class NamespaceLifecycle(Service):
     def startService(self) -> None:
         """Take up deletions that an earlier process began, and follow the store."""
         super().startService()
-        since = self._storage.version()
-        self._watches.append(self._storage.watch(NAMESPACES.resource, since, self._namespace_event))
+        self._watches.append(self._storage.watch(NAMESPACES.resource, None, self._namespace_event))
         for kind in self._kinds:
-            self._watches.append(self._storage.watch(kind.resource, since, self._content_event))
+            self._watches.append(self._storage.watch(kind.resource, None, self._content_event))
         taking_up = Deferred.fromCoroutine(self._take_up())
         taking_up.addErrback(lambda failure: self._log.failure("cannot list namespaces", failure))
 

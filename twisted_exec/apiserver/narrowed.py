@@ -60,37 +60,56 @@ class Narrowed(Service):
     def __init__(self, store: IStorage, sight: ISight) -> None:
         self._storage, self._sight = store, sight
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IStorage.when_ready`."""
+        return self._storage.when_ready()
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """See :meth:`IStorage.get`; who may ask for one object is not decided here."""
-        return self._storage.get(resource, namespace, name)
+        return self._storage.get(resource, namespace, name, stale=stale)
 
     def list(
-        self, resource: Resource, namespace: str = "", *, version: int | None = None
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
-        return Deferred.fromCoroutine(self._list(resource, namespace, version))
+        return Deferred.fromCoroutine(self._list(resource, namespace, version, stale))
 
-    async def _list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
-        found = await self._storage.list(resource, namespace, version=version)
+    async def _list(
+        self, resource: Resource, namespace: str, version: int | None, stale: bool
+    ) -> Listing:
+        found = await self._storage.list(resource, namespace, version=version, stale=stale)
         return Listing([obj for obj in found.items if self._sight.sees(obj)], found.version)
 
     def watch(
         self,
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
+        since = self._storage.version() if since is None else since
         if since < self._sight.since():
             raise Expired(f"too old resource version: {since} ({self._sight.since()})")
-        watch = _Watch(self._storage, self._sight, resource, namespace, on_event)
+        watch = _Watch(self._storage, self._sight, resource, namespace, on_event, on_lost)
         watch.start(since)
         return watch
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
         return self._storage.version()
+
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        return self._storage.current()
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""
@@ -126,8 +145,10 @@ class _Watch:
         resource: Resource,
         namespace: str,
         on_event: Callable[[Event], None],
+        on_lost: Callable[[], None] | None,
     ) -> None:
         self._storage, self._sight, self._on_event = store, sight, on_event
+        self._on_lost = on_lost
         self._resource, self._namespace = resource, namespace
         self._known: dict[Key, Object] | None = None
         self._ends: list[Callable[[], None]] = []
@@ -138,10 +159,9 @@ class _Watch:
 
         :raises Expired: as :meth:`IStorage.watch`.
         """
-        self._ends = [
-            self._storage.watch(self._resource, since, self._changed, self._namespace).stop,
-            self._sight.follow(self._look_again),
-        ]
+        lost = self._lost if self._on_lost is not None else None
+        watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
+        self._ends = [watch.stop, self._sight.follow(self._look_again)]
         self._look_again()
 
     def stop(self) -> None:
@@ -149,6 +169,11 @@ class _Watch:
         ends, self._ends = self._ends, []
         for end in ends:
             end()
+
+    def _lost(self) -> None:
+        self.stop()
+        if self._on_lost is not None:
+            self._on_lost()
 
     def _changed(self, event: Event) -> None:
         """The store tells a change: passed on as it looks to who did not see all before."""

@@ -246,6 +246,8 @@ class ListOptions:
     """As of this resourceVersion exactly; ``None`` is now."""
     at_least: int = 0
     """Now must not be before this resourceVersion."""
+    stale: bool = False
+    """Now may be what is at hand, which others may have changed."""
 
     @property
     def selects(self) -> bool:
@@ -273,7 +275,9 @@ def list_options(query: Query) -> ListOptions:
         return ListOptions(chosen.labels, chosen.fields, limit, start, then)
     if match == _EXACT or (limit and version and not match):
         return ListOptions(chosen.labels, chosen.fields, limit, version=version)
-    return ListOptions(chosen.labels, chosen.fields, limit, at_least=version or 0)
+    return ListOptions(
+        chosen.labels, chosen.fields, limit, at_least=version or 0, stale=version == 0
+    )
 
 
 def _limit(query: Query) -> int:

@@ -98,7 +98,7 @@ class Placed(Service):
         super().startService()
         self._changed_for_all = self._storage.version()
         for resource, take in self._followed:
-            self._watches.append(self._storage.watch(resource, self._storage.version(), take))
+            self._watches.append(self._storage.watch(resource, None, take))
             taking = Deferred.fromCoroutine(self._take_up(resource, take))
             taking.addErrback(partial(self._log.failure, "cannot list what poollets may see"))
 

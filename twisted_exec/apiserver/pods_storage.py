@@ -137,14 +137,15 @@ class _View:
         pods = [(table_of(PODS.resource), pod) for one in each for pod in one.first()]
         self.history.restore(pods, version, version)
 
-    def follow(self, storage: IStorage) -> list[IWatch]:
+    def follow(self, storage: IStorage, on_lost: Callable[[], None]) -> list[IWatch]:
         """Hear of what happens from now on, first of what has happened meanwhile, in order."""
         early = self._early = []
         watches: list[IWatch] = []
         for one in self._each:
             for resource, take in one.followed(self._apply):
                 hear = partial(self._hear, take)
-                watches.append(storage.watch(resource, self.history.version, hear))
+                since = self.history.version
+                watches.append(storage.watch(resource, since, hear, on_lost=on_lost))
         self._early = None
         for event, take in sorted(early, key=lambda each: each[0].version):
             take(event)
@@ -184,34 +185,51 @@ class PodStorage(Service):
             watch.stop()
         self._watches, self._view = [], None
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IStorage.when_ready`."""
+        return self._storage.when_ready()
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
-        return self._read(lambda history: history.get(resource, namespace, name))
+        return self._read(lambda history: history.get(resource, namespace, name), stale)
 
     def list(
-        self, resource: Resource, namespace: str = "", *, version: int | None = None
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
-        return self._read(lambda history: history.list(resource, namespace, version))
+        return self._read(lambda history: history.list(resource, namespace, version), stale)
 
     def watch(
         self,
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if self._view is None:
             # Stores answer at once; one that does not has its clients list first.
             self._following.run(self._follow).addErrback(lambda failure: None)
+        since = self._storage.version() if since is None else since
         if self._view is None:
             raise Expired(f"too old resource version: {since} (nobody has listed pods yet)")
-        return self._history(self._view).watch(resource, since, on_event, namespace)
+        return self._history(self._view).watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
         return self._storage.version()
+
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        return self._storage.current()
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""
@@ -232,10 +250,12 @@ class PodStorage(Service):
     def _refuse(self) -> NoReturn:
         raise MethodNotAllowed(READ_ONLY)
 
-    def _read(self, read: Callable[[History], Any]) -> Deferred[Any]:
-        if self._view is not None:
+    def _read(self, read: Callable[[History], Any], stale: bool) -> Deferred[Any]:
+        if self._view is not None and stale:
             return defer.execute(read, self._history(self._view))
-        following = self._following.run(self._follow)
+        following = self._storage.current().addCallback(
+            lambda _: self._view or self._following.run(self._follow)
+        )
         return following.addCallback(lambda view: read(self._history(view)))
 
     def _history(self, view: _View) -> History:
@@ -251,5 +271,13 @@ class PodStorage(Service):
                 pools = await self._storage.list(dialect.pool, version=version)
                 each.append(_Machines(dialect, self._names, machines, pools))
             self._view = _View(each, version)
-            self._watches = self._view.follow(self._storage)
+            self._watches = self._view.follow(self._storage, self._lost)
         return self._view
+
+    def _lost(self) -> None:
+        """Changes were missed: who asks next is shown what is then, and who watches lists again."""
+        view, self._view = self._view, None
+        for watch in self._watches:
+            watch.stop()
+        if view is not None:
+            view.history.lose()

@@ -45,19 +45,32 @@ class RenamedStorage(Service):
         self._outward, self._inward = outward, inward
         self._made: OrderedDict[int, tuple[Object, Object]] = OrderedDict()
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IStorage.when_ready`."""
+        return self._storage.when_ready()
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         if resource != self._shown:
-            return self._storage.get(resource, namespace, name)
-        return self._told(self._storage.get(self._kept, namespace, name), name)
+            return self._storage.get(resource, namespace, name, stale=stale)
+        return self._told(self._storage.get(self._kept, namespace, name, stale=stale), name)
 
     def list(
-        self, resource: Resource, namespace: str = "", *, version: int | None = None
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
         if resource != self._shown:
-            return self._storage.list(resource, namespace, version=version)
-        listing: Deferred[Listing] = self._storage.list(self._kept, namespace, version=version)
+            return self._storage.list(resource, namespace, version=version, stale=stale)
+        listing: Deferred[Listing] = self._storage.list(
+            self._kept, namespace, version=version, stale=stale
+        )
         return listing.addCallback(
             lambda found: Listing([self._out(obj) for obj in found.items], found.version)
         )
@@ -77,23 +90,28 @@ class RenamedStorage(Service):
     def watch(
         self,
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         if resource != self._shown:
-            return self._storage.watch(resource, since, on_event, namespace)
+            return self._storage.watch(resource, since, on_event, namespace, on_lost)
 
         def tell(event: Event) -> None:
             previous = self._out(event.previous) if event.previous is not None else None
             on_event(Event(event.type, self._out(event.obj), previous, event.version))
 
-        return self._storage.watch(self._kept, since, tell, namespace)
+        return self._storage.watch(self._kept, since, tell, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
         return self._storage.version()
+
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        return self._storage.current()
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""

@@ -154,7 +154,7 @@ class REST:
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
         query = Query(request.args)
-        form, at_least = _form(request, query), query.version() or 0
+        form, at_least = _form(request, query), query.version()
         self._fence.check_name(request.requester, target)
         with self._limits.short():
             obj = await self._verbs.get(target, at_least)

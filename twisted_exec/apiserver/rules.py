@@ -44,9 +44,8 @@ class StoredRules(Service):
     def startService(self) -> None:
         """Follow the store."""
         super().startService()
-        since = self._storage.version()
         for kind in (*_ROLES, *_BINDINGS):
-            self._watches.append(self._storage.watch(kind.resource, since, self._note))
+            self._watches.append(self._storage.watch(kind.resource, None, self._note))
 
     def stopService(self) -> None:
         """Follow no longer."""

@@ -95,7 +95,7 @@ class Scheduler(Service):
             (self._dialect.workload, self._machine_changed),
         ]
         for resource, take in followed:
-            self._watches.append(self._storage.watch(resource, self._storage.version(), take))
+            self._watches.append(self._storage.watch(resource, None, take))
             taking = Deferred.fromCoroutine(self._take_up(resource, take))
             taking.addErrback(partial(self._log.failure, "cannot list what is to be placed"))
 

@@ -206,6 +206,7 @@ class APIServer(Service):
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
+        await self._storage.when_ready()
         objects = bootstrap_objects(self._settings.dialects)
         leases = [dialect.lease_namespace for dialect in self._settings.dialects]
         expected = filter(None, dict.fromkeys(leases))

@@ -121,8 +121,7 @@ class SessionObjects(Service):
     def startService(self) -> None:
         """Take up what others left, and follow the store."""
         super().startService()
-        since = self._storage.version()
-        self._watch = self._storage.watch(_RESOURCE, since, self._changed)
+        self._watch = self._storage.watch(_RESOURCE, None, self._changed)
         Deferred.fromCoroutine(self._begin()).addErrback(self._failed)
         self._loop.start(LOOK_SECONDS, now=False)
 

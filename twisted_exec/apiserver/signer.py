@@ -185,10 +185,10 @@ class Signer(Service):
     def startService(self) -> None:
         """Look at what there is, and follow the store."""
         super().startService()
-        since, watch = self._storage.version(), self._storage.watch
-        self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, since, self._changed)]
+        watch = self._storage.watch
+        self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, None, self._changed)]
         for dialect in self._dialects:
-            self._watches.append(watch(dialect.pool, since, self._pool_changed))
+            self._watches.append(watch(dialect.pool, None, self._pool_changed))
         self._loop.start(LOOK_SECONDS)
 
     def stopService(self) -> None:

@@ -102,14 +102,19 @@ class Verbs:
         """The same as someone has them who does not see every object; to look at only."""
         return Verbs(Narrowed(self._storage, sight), self._admissions, self._now)
 
-    async def get(self, target: Target, at_least: int = 0) -> Object:
+    async def get(self, target: Target, at_least: int | None = None) -> Object:
         """
-        :param at_least: a resourceVersion before which the answer must not be.
+        :param at_least: a resourceVersion before which the answer must not be; 0: what is at hand
+            will do; ``None``: every write acknowledged before is to be seen.
         :raises NotFound: there is none.
         :raises APIError: this version has not happened yet.
         """
-        check_reached(at_least, self._storage.version())
-        return await self._storage.get(target.kind.resource, target.namespace, target.name)
+        resource, namespace, name = target.kind.resource, target.namespace, target.name
+        stale = at_least is not None and at_least <= self._storage.version()
+        if not stale and at_least:
+            check_reached(at_least, await self._storage.current())
+            stale = True
+        return await self._storage.get(resource, namespace, name, stale=stale)
 
     async def list(self, target: Target, options: ListOptions) -> Page:
         """
@@ -133,8 +138,11 @@ class Verbs:
 
     async def _listed(self, target: Target, options: ListOptions) -> Listing:
         resource, namespace = target.kind.resource, target.namespace
+        stale = options.stale or 0 < options.at_least <= self._storage.version()
         try:
-            listing = await self._storage.list(resource, namespace, version=options.version)
+            listing = await self._storage.list(
+                resource, namespace, version=options.version, stale=stale
+            )
         except Expired:
             if options.start[1]:
                 raise ContinueExpired(options.start) from None

@@ -26,7 +26,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api import table
 from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.encoding import EventLines, empty_list, gathered, line, object_json
 from twisted_exec.apiserver.narrowed import ISight, Narrowed
 from twisted_exec.apiserver.options import WatchOptions
@@ -125,6 +125,17 @@ class CatchingUp:
         self._watcher, self._stream = watcher, stream
         self._past: deque[Event] | None = deque()
         self._since: deque[Event] | None = None
+        self.is_lost = False
+
+    def lost(self) -> None:
+        """The store missed changes: when what it told is told, the client is to list again."""
+        self.is_lost = True
+        if self._past is None:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        self._watcher.refused(Expired("changes were missed: list again"))
+        self._stream.finish()
 
     def changed(self, event: Event) -> None:
         """The store tells a change."""
@@ -158,7 +169,9 @@ class CatchingUp:
                 return False
             self._watcher.changed(event)
         self._past = self._since = None  # an idle watch keeps nothing
-        return True
+        if self.is_lost:
+            self._tell_lost()
+        return not self.is_lost
 
     def _next(self) -> Event | None:
         if self._past:
@@ -227,18 +240,24 @@ class Watches:
         stream: Lines,
         timers: list[IDelayedCall],
     ) -> None:
-        check_reached(options.version, self._storage.version())
-        since = options.version or self._storage.version()
+        if options.version > storage.version():
+            await storage.current()
+        check_reached(options.version, storage.version())
+        since = options.version or None
         if options.initial:
             since = await self._tell_existing(storage, target, options, watcher, stream)
         past = CatchingUp(watcher, stream)
-        watch = storage.watch(target.kind.resource, since, past.changed, target.namespace)
+        watch = storage.watch(
+            target.kind.resource, since, past.changed, target.namespace, past.lost
+        )
         try:
             if not await past.tell():
                 return
             if options.bookmarks:
                 self._mark(watcher, timers)
             await stream.done
+            if past.is_lost:
+                return
         finally:
             watch.stop()
         if options.bookmarks:

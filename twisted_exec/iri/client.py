@@ -2,16 +2,13 @@
 A machine runtime behind gRPC, used as if it were in this process.
 
 It may speak any revision of the interface (:mod:`.revisions`); whoever calls does not notice.
-
-grpcio has its own threads; they meet the reactor in one place, the done callback
-of a call's future.  Channels are opened by the first call, not before: a program is made
-before its daemon forks.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -23,6 +20,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable, one_line
+from twisted_exec.streaming import grpc_calls
+from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
 
 from .answers import read_answer
 from .interfaces import IMachineLogs, IMachineRuntime
@@ -43,35 +42,7 @@ from .target import FollowedTLS, MutualTLS, Target, TargetError, check_socket, p
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2
-_OPTIONS = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    # Subchannels shared by the process would also share their back-off.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-)
-
-
-class _Link:
-    """One channel, closed when it is retired and its last call has ended."""
-
-    def __init__(self, channel: Any) -> None:
-        self.channel = channel
-        self.calls = 0
-        self.retired = False
-
-    def ended(self) -> None:
-        self.calls -= 1
-        self._close_if_done()
-
-    def retire(self) -> None:
-        self.retired = True
-        self._close_if_done()
-
-    def _close_if_done(self) -> None:
-        if self.retired and not self.calls:
-            self.channel.close()
+_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES))
 
 
 @implementer(IMachineRuntime, IMachineLogs)
@@ -113,7 +84,7 @@ class IRIClient(Service):
         self._files = FollowedTLS(tls) if tls is not None else None
         self._trusted = {os.getuid(), *trusted_uids}
         self._timeout_seconds = timeout_seconds
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._stamp: tuple[object, ...] = ()
         self._timeouts = 0
         self.trouble = ""
@@ -123,7 +94,7 @@ class IRIClient(Service):
         super().stopService()
         link, self._link = self._link, None
         if link is not None:
-            link.channel.close()
+            link.close()
 
     def version(self, request: pb.VersionRequest) -> Deferred[pb.VersionResponse]:
         return self._call("version", request)
@@ -209,29 +180,21 @@ class IRIClient(Service):
         # The bytes are read here: what raises in a deserializer is a traceback in a log.
         stub = link.channel.unary_unary(call.path)
         future = stub.future(raw, timeout=self._deadline(attribute), metadata=metadata)
-        link.calls += 1
-        answer: Deferred[Any] = Deferred(lambda _: future.cancel())
-
-        def done(read: Message | APIError | None) -> None:
-            link.ended()
-            outcome = self._outcome(future, read, getattr(request, "machine_id", ""))
-            if answer.called:
-                return
-            if isinstance(outcome, APIError):
-                answer.errback(outcome)
-            else:
-                answer.callback(outcome)
-
-        # Read in grpcio's thread: a long list does not keep the reactor waiting.
-        future.add_done_callback(lambda _: self._reactor.callFromThread(done, _read(call, future)))
-        return answer
+        machine_id = getattr(request, "machine_id", "")
+        return grpc_calls.call(
+            link,
+            self._reactor,
+            future,
+            partial(_read, call),
+            partial(self._outcome, machine_id=machine_id),
+        )
 
     def _deadline(self, attribute: str) -> float:
         if self._timeout_seconds is not None:
             return self._timeout_seconds
         return DEADLINE_SECONDS.get(attribute, CHANGE_SECONDS)
 
-    def _open(self) -> _Link:
+    def _open(self) -> Link:
         """The channel to use now; a new one when certificates changed or the old one is stuck."""
         if self.target.is_unix:
             check_socket(self.target.path, self._trusted)
@@ -243,7 +206,7 @@ class IRIClient(Service):
             self._link.retire()
             self._link = None
         if self._link is None:
-            self._link, self._stamp, self._timeouts = _Link(self._channel()), stamp, 0
+            self._link, self._stamp, self._timeouts = Link(self._channel()), stamp, 0
         return self._link
 
     def _current_stamp(self) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -24,7 +25,7 @@ from zope.interface import implementer
 from twisted_exec.api.encoded import Encoded, json_of
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, Expired, NotFound
-from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IWatch, Listing, Object
+from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, IWatch, Listing, Object
 
 REMEMBERED_CHANGES = 10_000
 """How many changes a store remembers, unless told otherwise."""
@@ -81,14 +82,19 @@ class _Objects:
 
 @implementer(IWatch)
 class _Watch:
-    __slots__ = ("_namespace", "_on_event", "_watches")
+    __slots__ = ("_namespace", "_on_event", "_on_lost", "_watches")
 
     def __init__(
-        self, watches: dict[_Watch, None], namespace: str, on_event: Callable[[Event], None]
+        self,
+        watches: dict[_Watch, None],
+        namespace: str,
+        on_event: Callable[[Event], None],
+        on_lost: Callable[[], None] | None,
     ) -> None:
         self._watches = watches
         self._namespace = namespace
         self._on_event = on_event
+        self._on_lost = on_lost
         watches[self] = None
 
     def tell(self, event: Event) -> None:
@@ -101,6 +107,20 @@ class _Watch:
         except Exception:  # the watcher's own fault must not cost the others their event
             _log.failure("a watcher failed and is dropped")
             self.stop()
+
+    def missed(self, differences: Callable[[], Sequence[Event]]) -> None:
+        """Changes were missed; these make up for them, for who wants no more than that."""
+        if self not in self._watches:
+            return
+        if self._on_lost is None:
+            for event in differences():
+                self.tell(event)
+            return
+        self.stop()
+        try:
+            self._on_lost()
+        except Exception:
+            _log.failure("a watcher failed when it was told that changes were missed")
 
     def stop(self) -> None:
         self._watches.pop(self, None)
@@ -129,12 +149,46 @@ class History:
         """The latest change."""
         self.forgotten = 0
         """Changes up to this one are forgotten."""
+        self._undone = 0
 
     def restore(self, objects: Iterable[tuple[str, Object]], version: int, forgotten: int) -> None:
         """Begin with objects that were stored before."""
         for table, obj in objects:
             self._table(table).put(key_of(obj), obj)
         self.version, self.forgotten = version, forgotten
+
+    def begin_anew(self, objects: Iterable[tuple[str, Object]], version: int) -> None:
+        """
+        Changes were missed: from now on these are the objects, and nothing before is remembered.
+
+        :param version: may be an earlier one, of a store that was put back; what has been
+            told of later ones is then undone.
+        """
+        before, self._objects = self._objects, {}
+        for forgotten in (self._changes, self._sizes):
+            forgotten.clear()
+        self._bytes, self._undone = 0, max(self._undone, self.version)
+        self.restore(objects, version, version)
+        for table, watches in list(self._watches.items()):
+            old = before.get(table, _Objects())
+            differences = cache(partial(_differences, old, self._table(table), version))
+            for watch in list(watches):
+                watch.missed(differences)
+
+    def without(self, gone: Iterable[tuple[str, Key]]) -> Sequence[tuple[str, Object]]:
+        """All objects but these, by table, as :meth:`restore` takes them."""
+        left = {
+            (t, key): obj for t, all_ in self._objects.items() for key, obj in all_.by_key.items()
+        }
+        for one in gone:
+            left.pop(one, None)
+        return [(table, obj) for (table, _), obj in left.items()]
+
+    def lose(self) -> None:
+        """Nothing more will be told: all watches are to list again."""
+        for watches in list(self._watches.values()):
+            for watch in list(watches):
+                watch.missed(tuple)
 
     def remember(self, table: str, event: Event) -> None:
         """Add one change that happened before, in order; objects are those of :meth:`restore`."""
@@ -201,19 +255,25 @@ class History:
         return objects
 
     def _check_remembered(self, version: int) -> None:
-        if version < self.forgotten:
+        if version < self.forgotten or self.version < version <= self._undone:
             raise Expired(f"too old resource version: {version} ({self.forgotten})")
         check_reached(version, self.version)
 
     def watch(
-        self, resource: Resource, since: int, on_event: Callable[[Event], None], namespace: str
+        self,
+        resource: Resource,
+        since: int | None,
+        on_event: Callable[[Event], None],
+        namespace: str,
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
         :raises Expired: changes since ``since`` are forgotten.
         """
+        since = self.version if since is None else since
         self._check_remembered(since)
         table = table_of(resource)
-        watch = _Watch(self._watches.setdefault(table, {}), namespace, on_event)
+        watch = _Watch(self._watches.setdefault(table, {}), namespace, on_event, on_lost)
         for event in reversed(self._changes_since(table, since)):
             watch.tell(event)
         return watch
@@ -227,6 +287,22 @@ class History:
             if changed == table:
                 found.append(event)
         return found
+
+
+def _differences(old: _Objects, new: _Objects, version: int) -> Sequence[Event]:
+    """The changes that make of one the other."""
+    events: list[Event] = []
+    for key, before in old.by_key.items():
+        after = new.by_key.get(key)
+        if after is None or after["metadata"].get("uid") != before["metadata"].get("uid"):
+            events.append(Event(DELETED, versioned(before, version), before, version))
+        elif after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
+            events.append(Event(MODIFIED, after, before, version))
+    gone = {key_of(event.obj) for event in events if event.type == DELETED}
+    for key, after in new.by_key.items():
+        if key in gone or key not in old.by_key:
+            events.append(Event(ADDED, after, None, version))
+    return events
 
 
 def check_reached(version: int, current: int) -> None:

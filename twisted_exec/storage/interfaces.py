@@ -69,22 +69,40 @@ class IStorage(IService):
     version, a list's and a watch's can be compared.  A Deferred of a write
     fires when the write will survive the death of the process; then, and only
     then, readers and watchers see it.  Reads see every write acknowledged
-    before.
+    before, by whichever server on the same store.
+
+    ``startService`` opens nothing that takes time: before :meth:`when_ready` nothing
+    is to be asked for.
     """
 
-    def get(resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready() -> Deferred[None]:
+        """
+        :return: fires when reads and writes can be served; fails with
+            :class:`~twisted_exec.storage.errors.StorageError` when that can never be, and
+            when the service is stopped before.
+        """
+
+    def get(
+        resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """
         :param namespace: empty for cluster-scoped resources.
+        :param stale: content with what is at hand, which others may have changed.
         :return: fires with the object; fails with
             :class:`~twisted_exec.api.status.NotFound`.
         """
 
     def list(
-        resource: Resource, namespace: str = "", *, version: int | None = None
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """
         :param namespace: empty for all.
         :param version: as it was then, not as it is now.
+        :param stale: as for :meth:`get`.
         :return: fires with a :class:`Listing`; fails with
             :class:`~twisted_exec.api.status.Expired` when nobody remembers ``version``.
         """
@@ -116,21 +134,34 @@ class IStorage(IService):
 
     def watch(
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """
         Hear of every change after ``since``, in order, first those that have
         happened already, then live.
 
+        A store that others keep may forget changes before they are seen, or be put
+        back to an earlier state.
+
+        :param since: a resourceVersion; ``None``: from now on.
+        :param on_lost: called once, instead of all further events, when changes were
+            missed: list again.  Who gives none is told how what is differs from what
+            was, as changes, one per object.
         :param on_event: called at once for what has happened, before this method
             returns.  A callback that raises is not called again.
         :raises Expired: changes after ``since`` have been forgotten: list again.
         """
 
     def version() -> int:
-        """The resourceVersion of the latest change that readers see."""
+        """The resourceVersion of the latest change that is at hand."""
+
+    def current() -> Deferred[int]:
+        """
+        :return: fires with :meth:`version` when every write acknowledged before is at hand.
+        """
 
     def probe() -> Deferred[object]:
         """

@@ -41,12 +41,23 @@ class MemoryStorage(Service):
     ) -> None:
         self._history = History(remembered, remembered_bytes)
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IStorage.when_ready`."""
+        return defer.succeed(None)
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         return defer.execute(self._history.get, resource, namespace, name)
 
     def list(
-        self, resource: Resource, namespace: str = "", *, version: int | None = None
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
         return defer.execute(self._history.list, resource, namespace, version)
@@ -66,20 +77,38 @@ class MemoryStorage(Service):
     def watch(
         self,
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace)
+        return self._history.watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
         return self._history.version
 
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        return defer.succeed(self._history.version)
+
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""
         return defer.succeed(None)
+
+    def lose(self, *gone: tuple[Resource, str, str]) -> None:
+        """
+        Miss changes, as a store that others keep may: for trials of who follows.
+
+        :param gone: resource, namespace and name of what is there no longer.
+        """
+        self._history.begin_anew(
+            self._history.without(
+                (history.table_of(one), (where, name)) for one, where, name in gone
+            ),
+            self._history.version + 1,
+        )
 
     def _create(self, resource: Resource, obj: Object) -> Object:
         history.check_absent(resource, obj, self._history.find(resource, obj))

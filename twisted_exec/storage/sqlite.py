@@ -134,12 +134,23 @@ class SQLiteStorage(Service):
         self._waiting.put(None)
         return self._stopped
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Deferred[Object]:
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`IStorage.when_ready`."""
+        return defer.succeed(None)
+
+    def get(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         return defer.execute(self._history.get, resource, namespace, name)
 
     def list(
-        self, resource: Resource, namespace: str = "", *, version: int | None = None
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        version: int | None = None,
+        stale: bool = False,
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
         return defer.execute(self._history.list, resource, namespace, version)
@@ -159,16 +170,21 @@ class SQLiteStorage(Service):
     def watch(
         self,
         resource: Resource,
-        since: int,
+        since: int | None,
         on_event: Callable[[Event], None],
         namespace: str = "",
+        on_lost: Callable[[], None] | None = None,
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace)
+        return self._history.watch(resource, since, on_event, namespace, on_lost)
 
     def version(self) -> int:
         """See :meth:`IStorage.version`."""
         return self._history.version
+
+    def current(self) -> Deferred[int]:
+        """See :meth:`IStorage.current`."""
+        return defer.succeed(self._history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits something that says nothing."""
