@@ -28,8 +28,57 @@ from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.x509 import CertificateJudge, certified_user, request_certificate
 from twisted_exec.tls.errors import TLSConfigError
 
-_USER, _GROUP, _UID = b"X-Remote-User", b"X-Remote-Group", b"X-Remote-Uid"
-_EXTRA_PREFIX = b"x-remote-extra-"
+
+@dataclass(frozen=True)
+class HeaderNames:
+    """
+    What proxies call the headers that say for whom they speak.
+
+    Several of a sort are looked at in order.  How they are spelt does not matter to HTTP.
+    """
+
+    user: tuple[str, ...] = ("X-Remote-User",)
+    group: tuple[str, ...] = ("X-Remote-Group",)
+    uid: tuple[str, ...] = ("X-Remote-Uid",)
+    extra_prefix: tuple[str, ...] = ("X-Remote-Extra-",)
+
+    def remove_from(self, headers: Headers) -> None:
+        """Nobody behind whoever has read these headers shall find them."""
+        for name in (*self.user, *self.group, *self.uid):
+            headers.removeHeader(name.encode("ascii"))
+        for raw, _ in list(headers.getAllRawHeaders()):
+            if self._prefix_of(raw.lower()):
+                headers.removeHeader(raw)
+
+    def user_of(self, headers: Headers) -> User | None:
+        """
+        The user that headers of a trusted proxy name.
+
+        :raises Unauthorized: they cannot be read.
+        """
+        name = _first(headers, self.user)
+        if not name:
+            return None
+        spelt = [group.encode("ascii") for group in self.group]
+        groups = [_text(line) for one in spelt for line in headers.getRawHeaders(one, [])]
+        told = with_authenticated(name, groups)
+        return User(name, told, uid=_first(headers, self.uid), extra=self._extra(headers))
+
+    def _extra(self, headers: Headers) -> dict[str, tuple[str, ...]]:
+        extra: dict[str, tuple[str, ...]] = {}
+        for raw, lines in headers.getAllRawHeaders():
+            lowered = raw.lower()
+            prefix = self._prefix_of(lowered)
+            if prefix:
+                key = unquote(lowered[len(prefix) :].decode("latin-1"))
+                values = tuple(_text(line) for line in lines)
+                extra[key] = extra.get(key, ()) + values
+        return extra
+
+    def _prefix_of(self, lowered: bytes) -> bytes:
+        """By which prefix a header is an extra; empty when it is none."""
+        prefixes = (prefix.lower().encode("ascii") for prefix in self.extra_prefix)
+        return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
 
 
 @dataclass(frozen=True)
@@ -50,9 +99,11 @@ class RequestHeaderAuthenticator:
     """
     Knows users by what a trusted proxy says in its headers.
 
-    :param ca: path of the forwarding CA.
+    :param ca: path of the forwarding CA, or its PEM.
     :param allowed_names: common names of the proxies to trust, one or more.
     :param apart_from: path of the user CA, which must be another; empty when there is none.
+    :param names: of the headers.
+    :param any_name: no names are given on purpose: the CA signs nothing but proxies.
     :raises TLSConfigError: no name is given.
     """
 
@@ -60,14 +111,18 @@ class RequestHeaderAuthenticator:
 
     def __init__(
         self,
-        ca: str,
+        ca: str | bytes,
         allowed_names: Iterable[str],
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         apart_from: str = "",
+        *,
+        names: HeaderNames | None = None,
+        any_name: bool = False,
     ) -> None:
-        self._allowed = frozenset(allowed_names)
-        if not self._allowed or "" in self._allowed:
+        self._allowed, self._any_name = frozenset(allowed_names), any_name
+        self._names = names or HeaderNames()
+        if (not self._allowed and not any_name) or "" in self._allowed:
             raise TLSConfigError(
                 "request headers need the names of the proxies to trust: without any, "
                 "whatever the forwarding CA signed could speak for everyone"
@@ -100,7 +155,7 @@ class RequestHeaderAuthenticator:
     def caller(self, request: IRequest) -> User | None:
         """The trusted proxy that sent a request, whomever it speaks for."""
         peer = request_certificate(request)
-        if peer is None or peer.common_name not in self._allowed:
+        if peer is None or not (self._any_name or peer.common_name in self._allowed):
             return None
         refusal = self._judge.refusal(peer)
         if refusal:
@@ -112,25 +167,20 @@ class RequestHeaderAuthenticator:
         caller = self.caller(request)
         if caller is None:
             return None
-        headers = request.requestHeaders
-        name = _single(headers, _USER)
-        if not name:
-            return None
-        groups = [_text(line) for line in headers.getRawHeaders(_GROUP, [])]
-        user = User(
-            name,
-            with_authenticated(name, groups),
-            uid=_single(headers, _UID),
-            extra=_extra(headers),
-        )
-        return ForwardedIdentity(user, caller)
+        user = self._names.user_of(request.requestHeaders)
+        return None if user is None else ForwardedIdentity(user, caller)
 
 
-def _single(headers: Headers, name: bytes) -> str:
-    lines = {_text(line) for line in headers.getRawHeaders(name, [])}
+def _first(headers: Headers, names: Iterable[str]) -> str:
+    """What the first of these headers says that says anything."""
+    return next((told for name in names if (told := _single(headers, name))), "")
+
+
+def _single(headers: Headers, name: str) -> str:
+    lines = {_text(line) for line in headers.getRawHeaders(name.encode("ascii"), [])}
     if len(lines) > 1:
         # One of them may have slipped past the proxy: trust neither.
-        raise Unauthorized(f"more than one {name.decode('ascii')} header")
+        raise Unauthorized(f"more than one {name} header")
     return lines.pop() if lines else ""
 
 
@@ -139,13 +189,3 @@ def _text(line: bytes) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         raise Unauthorized("an identity header is not UTF-8") from None
-
-
-def _extra(headers: Headers) -> dict[str, tuple[str, ...]]:
-    extra: dict[str, tuple[str, ...]] = {}
-    for name, lines in headers.getAllRawHeaders():
-        if name.lower().startswith(_EXTRA_PREFIX):
-            key = unquote(name.lower()[len(_EXTRA_PREFIX) :].decode("latin-1"))
-            values = tuple(_text(line) for line in lines)
-            extra[key] = extra.get(key, ()) + values
-    return extra

@@ -42,7 +42,7 @@ class CertificateJudge:
     Verdicts are remembered for a minute, or until the certificate runs out or the CA
     file changes: a client that asks often presents the same one each time.
 
-    :param ca: path of a PEM file with one or more CAs.
+    :param ca: path of a PEM file with one or more CAs; or, as bytes, what one would hold.
     :param clock: decides when to look at the file again.
     :param now: the time certificates are judged by, aware.
     :param apart_from: path of another such file, that must never hold one of the same CAs.
@@ -50,21 +50,20 @@ class CertificateJudge:
 
     def __init__(
         self,
-        ca: str,
+        ca: str | bytes,
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         apart_from: str = "",
     ) -> None:
         self._now = now
-        paths = [ca, apart_from] if apart_from else [ca]
-        self._ca = Reloading(paths, partial(_checked, paths), clock)
+        self._ca = _Given(ca) if isinstance(ca, bytes) else _followed(ca, apart_from, clock)
         self._verdicts: OrderedDict[tuple[bytes, bytes], tuple[datetime, str]] = OrderedDict()
 
     def load(self) -> None:
         """
-        Read the CA file now.
+        Read the CAs now.
 
-        :raises TLSConfigError: it cannot be used.
+        :raises TLSConfigError: they cannot be used.
         """
         self._ca.load()
 
@@ -89,6 +88,25 @@ class CertificateJudge:
             return until, str(problem)
         ends = [each.not_valid_after_utc for each in (peer.leaf, *peer.chain)]
         return min(until, *ends), ""
+
+
+class _Given:
+    """CAs that are told as they are, and are told anew by whoever told them."""
+
+    def __init__(self, ca_pem: bytes) -> None:
+        self._ca_pem = ca_pem
+
+    def load(self) -> bytes:
+        pem.certificates(self._ca_pem, "the client CA")
+        return self._ca_pem
+
+    def get(self) -> bytes:
+        return self._ca_pem
+
+
+def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]:
+    paths = [ca, apart_from] if apart_from else [ca]
+    return Reloading(paths, partial(_checked, paths), clock)
 
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
@@ -118,7 +136,7 @@ class X509Authenticator:
     """
     Knows users by their client certificate.
 
-    :param client_ca: path of the user CA.  Nothing is opened before :meth:`load`
+    :param client_ca: path of the user CA, or its PEM.  Nothing is opened before :meth:`load`
         or the first request.
     :param apart_from: path of the forwarding CA, which must be another.
     """
@@ -127,7 +145,7 @@ class X509Authenticator:
 
     def __init__(
         self,
-        client_ca: str,
+        client_ca: str | bytes,
         clock: IReactorTime,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         apart_from: str = "",
