@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase
-from tests.tls.support import client_identity
+from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator
-from twisted_exec.auth.requestheader import ForwardedIdentity, RequestHeaderAuthenticator
+from twisted_exec.auth.requestheader import (
+    ForwardedIdentity,
+    HeaderNames,
+    RequestHeaderAuthenticator,
+)
 from twisted_exec.tls.authority import Issued
 from twisted_exec.tls.errors import TLSConfigError
 
@@ -60,6 +64,46 @@ class RequestHeaderTests(CredentialsCase):
         self.assertEqual(identity.user.extra, {"scopes": ("a", "b"), "example.com/key": ("c",)})
         self.assertEqual(identity.caller.name, "exec-apiserver")
         self.assertIn("system:authenticated", identity.caller.groups)
+
+    def test_other_names(self) -> None:
+        """Headers may be called otherwise, and there may be several of a sort."""
+        names = HeaderNames(
+            ("X-First", "X-User"), ("X-Roles", "X-Teams"), (), ("X-More-", "X-Yet-")
+        )
+        self.authenticator = RequestHeaderAuthenticator(
+            authority("forwarding").certificate_pem, ["exec-apiserver"], self.clock, names=names
+        )
+        self.assertIsNone(self.identity(JANE))
+        identity = self.identity(
+            {
+                "x-user": ["jane"],
+                "X-Teams": ["ops"],
+                "X-Roles": ["dev"],
+                "X-Yet-Key": ["a"],
+                "X-More-KEY": ["b"],
+                "X-Remote-Uid": ["u"],
+            }
+        )
+        assert identity is not None
+        user = identity.user
+        self.assertEqual(user.groups, ("dev", "ops", "system:authenticated"))
+        self.assertEqual((user.uid, set(user.extra["key"])), ("", {"a", "b"}))
+
+    def test_removed(self) -> None:
+        """What has been read is taken away, however it is spelt; all else stays."""
+        names = HeaderNames(("X-User",), ("X-Teams",), ("X-Id",), ("X-More-",))
+        told = ("x-user", "X-TEAMS", "X-Id", "x-more-key", "X-Morel", "X-Remote-User")
+        headers = self.request({each: ["a"] for each in told}).requestHeaders
+        names.remove_from(headers)
+        left = {name for name, _ in headers.getAllRawHeaders()}
+        self.assertEqual(left, {b"X-Morel", b"X-Remote-User"})
+
+    def test_any_name(self) -> None:
+        """Where a CA signs nothing but proxies, each of them is one; another CA's are none."""
+        ca = authority("forwarding").certificate_pem
+        self.authenticator = RequestHeaderAuthenticator(ca, [], self.clock, any_name=True)
+        self.assertIsNotNone(self.identity(JANE, client_identity("anyone", ca="forwarding")))
+        self.assertIsNone(self.identity(JANE, client_identity("anyone")))
 
     def test_untrusted(self) -> None:
         """The same headers from anyone else are nothing."""

@@ -143,6 +143,7 @@ class LoopbackCase(TestCase):
         *,
         client_cas: Sequence[str] = (),
         clock: Any = reactor,
+        **more: Any,
     ) -> ServerTLS:
         """A server by files ``tls.crt`` and ``tls.key``."""
         shown = identity or server_identity("localhost", "127.0.0.1")
@@ -151,6 +152,7 @@ class LoopbackCase(TestCase):
             self.write("tls.key", shown.key_pem),
             client_cas=client_cas,
             clock=clock,
+            **more,
         )
 
     def client_tls(self, hostname: str = "localhost", **more: Any) -> ClientTLS:

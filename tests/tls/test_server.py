@@ -49,6 +49,16 @@ class ServerTLSTests(LoopbackCase):
             _, client = await self.pair(self.server_tls(), self.client_tls(alpn=offered))
             self.assertEqual(client.transport.negotiatedProtocol, agreed)
 
+    async def test_told_authorities(self) -> None:
+        """CAs that are told, and told anew, are those of which the next client may show one."""
+        told = [authority("users").certificate_pem]
+        tls = self.server_tls(told_cas=lambda: told[0])
+        for names in (["users"], ["users", "forwarding"]):
+            told[0] = b"".join(authority(each).certificate_pem for each in names)
+            _, client = await self.pair(tls, self.client_tls())
+            asked = client.transport.getHandle().get_client_ca_list()
+            self.assertEqual(len(asked), len(names))
+
     async def test_no_old_tls(self) -> None:
         """TLS 1.1 is refused."""
         tls = self.client_tls("127.0.0.1", alpn=(b"old",))

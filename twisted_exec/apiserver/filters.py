@@ -30,9 +30,12 @@ from twisted_exec.streaming.upgrade_server import refuse_other_sites
 class APIRequest(Request):
     """
     A request whose user is known once :meth:`Gate.authenticate` has passed it.
+
+    :ivar forwarded: for whom a trusted proxy has sent it, once that is known.
     """
 
     requester: User
+    forwarded: User | None = None
     target: Target
 
     def process(self) -> None:

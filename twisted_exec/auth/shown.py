@@ -10,6 +10,7 @@ from twisted.web.http import Request
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.impersonation import impersonation_headers
+from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.tokens import bearer_token
 
 
@@ -18,10 +19,11 @@ class Shown:
     What authenticators look at, without the rest of the request.
 
     Its token, the connection, which has the client's certificate, and as whom they
-    asked to act.  What a proxy said of others is not kept: it is the proxy's to ask
-    about.
+    asked to act.  What a proxy said of others is kept as it was believed: whether they are still
+    who it said is the proxy's to ask about, what they may is ours.
 
     :ivar acts: they asked to act as someone else.
+    :ivar forwarded: for whom a trusted proxy spoke, if one did.
     """
 
     def __init__(self, request: Request) -> None:
@@ -29,6 +31,7 @@ class Shown:
         self.requestHeaders = impersonation_headers(request.requestHeaders)
         self.acts = any(True for _ in self.requestHeaders.getAllRawHeaders())
         self.requestHeaders.setRawHeaders(b"authorization", tokens)
+        self.forwarded: User | None = getattr(request, "forwarded", None)
         # A transport that is lost forgets its certificate, and to lose a connection while
         # the last bytes are still on their way is not to lose a right.
         self._handle = getattr(request.channel.transport, "getHandle", lambda: None)()

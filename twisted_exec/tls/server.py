@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from OpenSSL import SSL
@@ -23,6 +23,7 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
 
 HTTP_1_1 = b"http/1.1"
@@ -41,6 +42,7 @@ class ServerTLS:
     :param key: path of its private key, without a passphrase.
     :param client_cas: paths of the CAs whose certificates clients may present.
         Without any, no client certificate is asked for.
+    :param told_cas: more of them, as PEM that may be another one each time.
     :param clock: decides when to look at the files again.
     """
 
@@ -50,9 +52,11 @@ class ServerTLS:
         key: str,
         *,
         client_cas: Sequence[str] = (),
+        told_cas: Callable[[], bytes] | None = None,
         clock: IReactorTime,
     ) -> None:
         self._certificate, self._key, self._client_cas = certificate, key, tuple(client_cas)
+        self._told_cas, self._told = told_cas, b""
         self._context = Reloading((certificate, key, *client_cas), self._build, clock)
 
     def load(self) -> None:
@@ -65,13 +69,22 @@ class ServerTLS:
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """One connection's engine, by the newest context that made sense."""
-        return SSL.Connection(self._context.get(), None)
+        return SSL.Connection(self._current(), None)
 
     def server_engine(self, plug: socket.socket) -> SSL.Connection:
         """Likewise, on an accepted socket."""
-        engine = SSL.Connection(self._context.get(), plug)
+        engine = SSL.Connection(self._current(), plug)
         engine.set_accept_state()
         return engine
+
+    def _current(self) -> SSL.Context:
+        context = self._context.get()
+        if self._told_cas is None or self._told == self._told_cas():
+            return context
+        try:
+            return self._context.load()
+        except TLSConfigError:
+            return context  # being replaced, and complained about soon enough
 
     def _build(self, certificate: bytes, key: bytes, *client_cas: bytes) -> SSL.Context:
         context = pem.new_context(SSL.TLS_SERVER_METHOD)
@@ -87,7 +100,11 @@ class ServerTLS:
         for path, content in zip(self._client_cas, client_cas, strict=True):
             for authority in pem.certificates(content, f"client CA {path!r}"):
                 context.add_client_ca(authority)
-        if client_cas:
+        if self._told_cas is not None:
+            self._told = self._told_cas()
+            for authority in pem.certificates(self._told, "what client CAs there are"):
+                context.add_client_ca(authority)
+        if client_cas or self._told_cas is not None:
             context.set_session_id(os.urandom(16))
             # Signatures of a stranger's chain are checked during the handshake,
             # before anyone knows who it is: not a hundred of them.
