@@ -119,15 +119,28 @@ class APITestCase(SynchronousTestCase):
         path = self.mktemp()
         with open(path, "w") as stream:
             stream.write(TOKENS)
-        tokens = BearerAuthenticator([TokenFileAuthenticator(path, self.clock)])
-        backend = Backend(self.forwarding())
-        ground = Alone(
-            self.storage, self.dialects, tokens, pods_view=self.pods_view, **self.signing()
+        self.tokens = BearerAuthenticator([TokenFileAuthenticator(path, self.clock)])
+        self.parts = self.assemble()
+        made = Deferred.fromCoroutine(
+            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
         )
-        self.parts: Parts = assemble(
+        self.successResultOf(made)
+        for follower in (*self.parts.followers, self.parts.leading):
+            follower.startService()
+            self.addCleanup(follower.stopService)
+        self.addCleanup(self.check_stored)
+        self.server = MemoryServer(self.parts.dispatcher, self.clock)
+        self.server.site.requestFactory = APIRequest
+
+    def assemble(self) -> Parts:
+        """A server's parts, over this store."""
+        ground = Alone(
+            self.storage, self.dialects, self.tokens, pods_view=self.pods_view, **self.signing()
+        )
+        return assemble(
             ground,
-            tokens,
-            backend,
+            self.tokens,
+            Backend(self.forwarding()),
             self.audit,
             new_registry(process=False),
             self.clock,
@@ -136,16 +149,6 @@ class APITestCase(SynchronousTestCase):
             dialects=self.dialects,
             **self.more(),
         )
-        made = Deferred.fromCoroutine(
-            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
-        )
-        self.successResultOf(made)
-        for follower in self.parts.followers:
-            follower.startService()
-            self.addCleanup(follower.stopService)
-        self.addCleanup(self.check_stored)
-        self.server = MemoryServer(self.parts.dispatcher, self.clock)
-        self.server.site.requestFactory = APIRequest
 
     def more(self) -> dict[str, Any]:
         """What else the server is assembled with."""

@@ -85,7 +85,7 @@ class NamespaceTests(APITestCase):
     def test_taken_up(self) -> None:
         """A deletion that an earlier process began is carried on."""
         lifecycle = next(
-            part for part in self.parts.followers if isinstance(part, NamespaceLifecycle)
+            part for part in self.parts.leading.services if isinstance(part, NamespaceLifecycle)
         )
         lifecycle.stopService()
         self.make()

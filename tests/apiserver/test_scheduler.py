@@ -230,7 +230,9 @@ class SchedulerTests(APITestCase):
 
     def test_restart(self) -> None:
         """What an earlier process left is taken up."""
-        scheduler = next(each for each in self.parts.followers if isinstance(each, Scheduler))
+        scheduler = next(
+            each for each in self.parts.leading.services if isinstance(each, Scheduler)
+        )
         scheduler.stopService()
         self.make_ready("pool-a", 1)
         self.make_machine("vm-1", "pool-a")

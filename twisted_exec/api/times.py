@@ -20,6 +20,15 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def precise_timestamp(seconds: float) -> str:
+    """
+    RFC 3339 in UTC, to the microsecond, as Leases have it: Kubernetes' ``MicroTime``.
+
+    :param seconds: since the epoch.
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def seconds(text: str) -> float:
     """
     Seconds since the epoch.

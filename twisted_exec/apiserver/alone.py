@@ -93,8 +93,13 @@ class Alone:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`Ground.followers`."""
+        return [self._rules]
+
+    def acting(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """As :meth:`Ground.acting`."""
         found: list[Service] = [
-            self._rules,
             GatheredRules(self.storage),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),
             EventExpiry(self.storage, reactor, now),

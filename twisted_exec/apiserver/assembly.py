@@ -8,6 +8,8 @@ What it stands on is given: rights, namespaces and the like are its own
 
 from __future__ import annotations
 
+import secrets
+import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.leading import ElectedLeading, Leading
 from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
@@ -81,7 +84,16 @@ class Ground(Protocol):
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """
-        What it keeps in order itself, to be started after the store.
+        What each server follows the store with, to be started after it.
+
+        :param verbs: without admissions.
+        """
+
+    def acting(
+        self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
+    ) -> list[Service]:
+        """
+        What one server keeps in order for all; anew each time that one begins to.
 
         :param verbs: without admissions.
         """
@@ -101,11 +113,13 @@ class Parts:
     """
     :param dispatcher: answers requests; they must be :class:`APIRequest`.
     :param followers: services that follow the store; to be started after it.
+    :param leading: what one server does for all; to be started after these.
     :param verbs: without admissions, for what the server does itself.
     """
 
     dispatcher: APIDispatcher
     followers: Sequence[Service]
+    leading: Leading | ElectedLeading
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
@@ -141,16 +155,25 @@ def assemble(
     ground.when_rights_change(revocation.soon)
     admissions = [fence, *ground.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
+    replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
         *ground.followers(registry, bare, reactor, now),
         *fence.followers,
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
-        *(PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects),
-        SessionObjects(storage, sessions, reactor, now),
+        SessionObjects(storage, sessions, reactor, now, replica),
         revocation,
     ]
-    if scheduling:
-        followers += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
+
+    def acting() -> list[Service]:
+        found = ground.acting(registry, bare, reactor, now)
+        found += [PoolHeartbeats(storage, dialect, reactor, now) for dialect in dialects]
+        if scheduling:
+            found += [Scheduler(dialect, storage, bare, reactor, now) for dialect in dialects]
+        return found
+
+    leading: Leading | ElectedLeading = Leading(acting)
+    if not storage.alone:
+        leading = ElectedLeading(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
     rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
     for kind in registry.kinds:
@@ -205,6 +228,7 @@ def assemble(
     return Parts(
         dispatcher=APIDispatcher(routes, consoles, gate, probes),
         followers=followers,
+        leading=leading,
         verbs=bare,
         watches=watches,
         sessions=sessions,

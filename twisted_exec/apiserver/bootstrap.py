@@ -4,6 +4,8 @@ What a server makes at its start: roles, bindings, namespaces.
 As kube-apiserver, an object that someone changed is given what it lacks and
 keeps what was added; whoever wants it left alone sets its annotation
 ``rbac.authorization.kubernetes.io/autoupdate`` to ``"false"``.
+
+Servers that share a store may do so at the same moment: whoever is later finds what the other made.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable
 
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.status import NotFound
+from twisted_exec.api.status import AlreadyExists, Conflict, NotFound
 from twisted_exec.apiserver.namespaces import ensure_namespaces
 from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.verbs import Target, Verbs
@@ -27,6 +29,7 @@ _OURSELVES = User("system:apiserver", (MASTERS,))
 _KINDS: dict[str, Kind] = {
     kind.resource.kind: kind for kind in (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS)
 }
+_ATTEMPTS = 5
 
 
 async def bootstrap(
@@ -45,6 +48,16 @@ async def bootstrap(
 
 
 async def _ensure(storage: IStorage, verbs: Verbs, wanted: Object) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            await _make_or_complete(storage, verbs, wanted)
+            return
+        except (AlreadyExists, Conflict):  # another server was faster
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+async def _make_or_complete(storage: IStorage, verbs: Verbs, wanted: Object) -> None:
     kind, name = _KINDS[wanted["kind"]], wanted["metadata"]["name"]
     target = Target(kind, "", name)
     try:

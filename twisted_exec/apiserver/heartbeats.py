@@ -104,6 +104,8 @@ class PoolHeartbeats(Service):
     async def _mark(self, name: str) -> None:
         resource = self._dialect.pool
         old = await self._storage.get(resource, "", name)
+        if not self.running:
+            return  # a server that was stopped for a while has heard nothing, and leads no longer
         pool = copy.deepcopy(old)
         condition = ready_condition(pool)
         if condition.get("status") != "True":

@@ -15,8 +15,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import NAMESPACES, Object
-from twisted_exec.api.status import Conflict, Forbidden, NotFound
+from twisted_exec.api.kinds import NAMESPACES, Kind, Object
+from twisted_exec.api.status import AlreadyExists, Conflict, Forbidden, NotFound
 from twisted_exec.apiserver.interfaces import DELETE, Change, IAdmission
 from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.registry import Registry
@@ -142,16 +142,23 @@ class NamespaceLifecycle(Service):
         left = 0
         for kind in self._kinds:
             for obj in (await self._storage.list(kind.resource, name)).items:
-                left += not await self._delete(Target(kind, name, obj["metadata"]["name"]))
+                if not self.running:
+                    return  # another server goes on with it
+                left += not await self._delete(kind, obj)
         if not left:
             await self._finish(name)
 
-    async def _delete(self, target: Target) -> bool:
-        """Whether it is gone."""
+    async def _delete(self, kind: Kind, obj: Object) -> bool:
+        """Whether it is gone; another one of its name is not meant."""
+        metadata = obj["metadata"]
+        target = Target(kind, metadata["namespace"], metadata["name"])
+        only = {"uid": metadata["uid"]}
         try:
-            _, gone = await self._verbs.delete(_OURSELVES, target, WriteOptions(), {})
+            _, gone = await self._verbs.delete(_OURSELVES, target, WriteOptions(), only)
         except NotFound:
             return True
+        except Conflict:
+            return False  # that change brings us back
         return gone
 
     async def _finish(self, name: str) -> None:
@@ -179,5 +186,12 @@ async def ensure_namespaces(verbs: Verbs, storage: IStorage, others: Iterable[st
         try:
             await storage.get(NAMESPACES.resource, "", name)
         except NotFound:
-            body = {"metadata": {"name": name}}
-            await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
+            await _make(verbs, name)
+
+
+async def _make(verbs: Verbs, name: str) -> None:
+    body = {"metadata": {"name": name}}
+    try:
+        await verbs.create(_OURSELVES, Target(NAMESPACES), body, WriteOptions(manager=MANAGER))
+    except AlreadyExists:
+        return  # another server was faster

@@ -60,6 +60,11 @@ class Narrowed(Service):
     def __init__(self, store: IStorage, sight: ISight) -> None:
         self._storage, self._sight = store, sight
 
+    @property
+    def alone(self) -> bool:
+        """See :attr:`IStorage.alone`."""
+        return bool(self._storage.alone)
+
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()

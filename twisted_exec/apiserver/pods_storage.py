@@ -185,6 +185,11 @@ class PodStorage(Service):
             watch.stop()
         self._watches, self._view = [], None
 
+    @property
+    def alone(self) -> bool:
+        """See :attr:`IStorage.alone`."""
+        return bool(self._storage.alone)
+
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()

@@ -45,6 +45,11 @@ class RenamedStorage(Service):
         self._outward, self._inward = outward, inward
         self._made: OrderedDict[int, tuple[Object, Object]] = OrderedDict()
 
+    @property
+    def alone(self) -> bool:
+        """See :attr:`IStorage.alone`."""
+        return bool(self._storage.alone)
+
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""
         return self._storage.when_ready()

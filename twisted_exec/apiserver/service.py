@@ -213,6 +213,7 @@ class APIServer(Service):
         await bootstrap(self._storage, self._parts.verbs, objects, expected)
         for follower in self._parts.followers:
             self._begin(follower)
+        self._begin(self._parts.leading)
         self._port = await endpoint.listen(self._site)
         self.address = self._port.getHost()
         self.url = _url(self.address)

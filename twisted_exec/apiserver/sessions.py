@@ -17,8 +17,6 @@ away those of others that were not renewed for as long as they say themselves.
 from __future__ import annotations
 
 import copy
-import secrets
-import socket
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -104,11 +102,11 @@ class SessionObjects(Service):
         sessions: Sessions,
         clock: IReactorTime,
         now: Callable[[], float],
-        replica: str = "",
+        replica: str,
     ) -> None:
         self._storage, self._sessions = storage, sessions
         self._clock, self._now = clock, now
-        self.replica = replica or f"{socket.gethostname()}/{secrets.token_hex(3)}"
+        self.replica = replica
         self._records: dict[Session, _Record] = {}
         self._named: dict[tuple[str, str], _Record] = {}
         self._foreign: dict[tuple[str, str], float] = {}  # until when they are believed

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import APIError, NotFound
+from twisted_exec.api.times import precise_timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 LEASE_SECONDS = 40
@@ -56,7 +56,7 @@ class Lease:
         self.problem = problem
 
     async def _renew(self) -> None:
-        now = _moment(self._now())
+        now = precise_timestamp(self._now())
         renewed = {
             "holderIdentity": self._holder,
             "leaseDurationSeconds": LEASE_SECONDS,
@@ -82,8 +82,3 @@ class Lease:
             "spec": spec,
         }
         await self._client.create(LEASES.resource, lease, self._namespace)
-
-
-def _moment(seconds: float) -> str:
-    """RFC 3339 with microseconds, as leases have them."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

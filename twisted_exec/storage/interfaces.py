@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 from twisted_exec.api.meta import Resource
 
@@ -74,6 +74,8 @@ class IStorage(IService):
     ``startService`` opens nothing that takes time: before :meth:`when_ready` nothing
     is to be asked for.
     """
+
+    alone = Attribute("Nobody else uses these objects while this server does: a bool.")
 
     def when_ready() -> Deferred[None]:
         """

@@ -34,6 +34,8 @@ class MemoryStorage(Service):
     :param remembered_bytes: how large these may be together.
     """
 
+    alone = True
+
     def __init__(
         self,
         remembered: int = history.REMEMBERED_CHANGES,

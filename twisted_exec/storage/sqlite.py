@@ -89,6 +89,8 @@ class SQLiteStorage(Service):
     :param remembered_bytes: how large these may be together.
     """
 
+    alone = True  # the file is locked
+
     def __init__(
         self,
         path: str,
