@@ -113,6 +113,12 @@ def libvirt() -> str | None:
     return qemu()
 
 
+def systemd_analyze() -> str | None:
+    """Why systemd cannot be asked about its units here, or ``None``."""
+    found = shutil.which("systemd-analyze")
+    return None if found else "systemd-analyze is not on PATH (systemd)"
+
+
 def machinepoollet() -> str | None:
     """Why ironcore's own poollet cannot be tried here, or ``None``."""
     if not machinepoollet_program():
