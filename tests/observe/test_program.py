@@ -4,9 +4,12 @@ Tests for :mod:`twisted_exec.observe.program`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import uuid
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,6 +20,7 @@ from twisted.internet import reactor, task
 from twisted.internet.defer import fail
 from twisted.logger import globalLogBeginner, textFileLogObserver
 import sys
+import uuid
 from twisted_exec.observe.program import fail_program
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
 from twisted.internet.error import CannotListenError
@@ -82,6 +86,50 @@ class StopOnceTests(SynchronousTestCase):
                 check=False,
             )
             self.assertEqual((told.stdout, told.returncode != 0), (stopped, nohup))
+
+
+_TOLD = """
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted_exec.observe.program import stop_once, tell_start
+stop_once(reactor)
+ready = Deferred()
+tell_start(ready, "exec-x", reactor)
+reactor.callWhenRunning(lambda: ready.%s)
+reactor.callWhenRunning(reactor.callLater, 0, reactor.stop)
+reactor.run()
+"""
+
+
+class TellStartTests(SynchronousTestCase):
+    """Tests for :func:`tell_start`."""
+
+    def run_told(self, outcome: str) -> tuple[int, list[bytes]]:
+        """The exit code, and what systemd is told."""
+        name = f"twisted-exec-{uuid.uuid4()}"
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(listening.close)
+        listening.bind(f"\0{name}")
+        done = subprocess.run(
+            [sys.executable, "-c", _TOLD % outcome],
+            env={**os.environ, "NOTIFY_SOCKET": f"@{name}"},
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+        )
+        listening.setblocking(False)
+        told = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                told.append(listening.recv(100))
+        return done.returncode, told
+
+    def test_ready(self) -> None:
+        """systemd is told when the program has begun, and when it stops."""
+        self.assertEqual(self.run_told("callback(None)"), (0, [b"READY=1", b"STOPPING=1"]))
+
+    def test_failed(self) -> None:
+        """What cannot start never was ready."""
+        self.assertEqual(self.run_told("errback(OSError('full'))"), (1, [b"STOPPING=1"]))
 
 
 class ProgramOptionsTests(SynchronousTestCase):

@@ -22,7 +22,7 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import refusal, seconds, stop_once, tell_start
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -240,7 +240,7 @@ def makeService(options: Options) -> IService:
         server = APIServer(settings(options), options["storage"](reactor), audit, reactor)
     except TLSConfigError as error:
         raise refusal(options.program, str(error)) from None
-    server.when_ready().addErrback(fail_program, options.program, reactor)
+    tell_start(server.when_ready(), options.program, reactor)
     return server
 
 

@@ -17,12 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
+from twisted_exec.observe.notify import READY, STOPPING, notify
 from twisted_exec.wire.upgrade import read_origin
 
 _log = Logger()
@@ -123,6 +125,19 @@ def refusal(program: str, why: str) -> SystemExit:
     return SystemExit(f"{program}: {line}; see twistd {program} --help")
 
 
+def tell_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:
+    """
+    Tell whoever started the program that it has begun, or end it because it cannot.
+
+    :param ready: fires when it has, or fails with why not.
+    """
+    ready.addCallbacks(_begun, fail_program, errbackArgs=(program, reactor))
+
+
+def _begun(_result: None) -> None:
+    notify(READY)
+
+
 def fail_program(failure: Failure, program: str, reactor: IReactorCore) -> None:
     """
     End the program because it cannot start.  An errback of what starts it.
@@ -156,6 +171,7 @@ def _stop_on_hangup(reactor: Any) -> None:
 
 
 def _stopping(reactor: Any) -> None:
+    notify(STOPPING)
     told: list[int] = []
 
     def again(number: int, frame: object) -> None:

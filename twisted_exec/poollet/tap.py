@@ -24,7 +24,7 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import BrowserOptions, fail_program, refusal, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, refusal, seconds, stop_once, tell_start
 from twisted_exec.poollet import downward
 from twisted_exec.poollet.allowed import place
 from twisted_exec.poollet.around import Domain
@@ -227,7 +227,7 @@ def makeService(options: Options) -> IService:
         program = _program(options, reactor)
     except (KubeConfigError, TargetError, TLSConfigError) as problem:
         raise refusal(PROGRAM, str(problem)) from None
-    program.poollet.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    tell_start(program.poollet.when_ready(), PROGRAM, reactor)
     service: IService = program
     return service
 

@@ -11,7 +11,7 @@ from twisted.application.service import IService
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import fail_program, refusal, stop_once
+from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.tls.errors import TLSConfigError
 
 from .config import ConfigError, load
@@ -49,7 +49,7 @@ def makeService(options: Options) -> IService:
         host = _host(options, reactor)
     except (ConfigError, TargetError, TLSConfigError) as problem:
         raise refusal(PROGRAM, str(problem)) from None
-    host.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    tell_start(host.when_ready(), PROGRAM, reactor)
     service: IService = host
     return service
 

@@ -9,7 +9,7 @@ from twisted.application.service import IService
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import BrowserOptions, fail_program, seconds, stop_once
+from twisted_exec.observe.program import BrowserOptions, seconds, stop_once, tell_start
 from twisted_exec.standalone.service import Settings, Standalone
 
 PROGRAM = "exec-standalone"
@@ -72,6 +72,6 @@ def makeService(options: Options) -> IService:
         ),
         reactor,
     )
-    standalone.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    tell_start(standalone.when_ready(), PROGRAM, reactor)
     service: IService = standalone
     return service

@@ -20,7 +20,7 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import fail_program, refusal, stop_once
+from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.tls.errors import TLSConfigError
 
 from ..serving import FILES, ServingOptions
@@ -153,7 +153,7 @@ def makeService(options: Options) -> IService:
         program = _program(options, reactor)
     except (KubeConfigError, TargetError, TLSConfigError) as problem:
         raise refusal(PROGRAM, str(problem)) from None
-    program.host.when_ready().addErrback(fail_program, PROGRAM, reactor)
+    tell_start(program.host.when_ready(), PROGRAM, reactor)
     service: IService = program
     return service
 
