@@ -123,6 +123,7 @@ class Parts:
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
+    probes: Probes
 
 
 def assemble(
@@ -232,4 +233,5 @@ def assemble(
         verbs=bare,
         watches=watches,
         sessions=sessions,
+        probes=probes,
     )
