@@ -21,8 +21,8 @@ from twisted_exec.apiserver.assembly import Parts, assemble
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest, Limits
+from twisted_exec.apiserver.identities import Credentials, Identities
 from twisted_exec.auth.rbac import bootstrap_objects
-from twisted_exec.auth.tokens import BearerAuthenticator, TokenFileAuthenticator
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.memory import MemoryStorage
@@ -119,7 +119,7 @@ class APITestCase(SynchronousTestCase):
         path = self.mktemp()
         with open(path, "w") as stream:
             stream.write(TOKENS)
-        self.tokens = BearerAuthenticator([TokenFileAuthenticator(path, self.clock)])
+        self.known = Credentials("", Identities(token_file=path), self.storage, self.clock)
         self.parts = self.assemble()
         made = Deferred.fromCoroutine(
             bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
@@ -135,11 +135,10 @@ class APITestCase(SynchronousTestCase):
     def assemble(self) -> Parts:
         """A server's parts, over this store."""
         ground = Alone(
-            self.storage, self.dialects, self.tokens, pods_view=self.pods_view, **self.signing()
+            self.storage, self.dialects, self.known, pods_view=self.pods_view, **self.signing()
         )
         return assemble(
             ground,
-            self.tokens,
             Backend(self.forwarding()),
             self.audit,
             new_registry(process=False),

@@ -12,14 +12,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.kinds.events import as_core, as_new
+from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.filters import Gate
 from twisted_exec.apiserver.gathered import GatheredRules
+from twisted_exec.apiserver.identities import Credentials
 from twisted_exec.apiserver.interfaces import IAdmission
 from twisted_exec.apiserver.namespaces import NamespaceGuard, NamespaceLifecycle
 from twisted_exec.apiserver.pods_access import PodsAuthorizer
@@ -31,8 +34,7 @@ from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.auth.interfaces import IRulesAuthorizer
-from twisted_exec.auth.rbac import RBACAuthorizer
-from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.routes import Routes
@@ -44,7 +46,7 @@ class Alone:
     """
     The ground of a server that is alone.
 
-    :param tokens: for TokenReview.
+    :param credentials: by which users are known.
     :param pods_view: machines are shown as Pods as well, whose rights are their machines'.
     :param authorities: sign what is asked for by certificate signing requests, by the
         signer's name.
@@ -56,15 +58,16 @@ class Alone:
         self,
         storage: IStorage,
         dialects: Sequence[Dialect],
-        tokens: ITokenAuthenticator,
+        credentials: Credentials,
         *,
         pods_view: bool = False,
         authorities: Mapping[str, Reloading[Authority]] | None = None,
         signing_seconds: float = DEFAULT_LIFE_SECONDS,
         own_names: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        self.storage, self._dialects, self._tokens = storage, dialects, tokens
-        self._authorities, self._own_names = authorities, own_names
+        self.storage, self._dialects, self._credentials = storage, dialects, credentials
+        self.authenticator = credentials.authenticator()
+        self._authorities, self._own_names = authorities or {}, own_names
         self._signing_seconds = signing_seconds
         self._rules = StoredRules(storage)
         self._rbac = RBACAuthorizer(self._rules)
@@ -116,7 +119,34 @@ class Alone:
 
     def add_to(self, routes: Routes, gate: Gate) -> None:
         """As :meth:`Ground.add_to`: reviews."""
-        Reviews(gate, self.authorizer, self._tokens).add_to(routes)
+        Reviews(gate, self.authorizer, self._credentials.tokens).add_to(routes)
 
     def add_probes(self, health: Health) -> None:
         """As :meth:`Ground.add_probes`: there is nothing but the store."""
+
+    @property
+    def client_cas(self) -> Sequence[str]:
+        """As :attr:`Ground.client_cas`."""
+        return [self._credentials.client_ca]
+
+    @property
+    def told_cas(self) -> Callable[[], bytes] | None:
+        """As :attr:`Ground.told_cas`: all are in files."""
+        return None
+
+    def load(self) -> None:
+        """As :meth:`Ground.load`."""
+        self._credentials.load()
+        for authority in self._authorities.values():
+            authority.load()
+
+    async def prepare(self, verbs: Verbs) -> None:
+        """As :meth:`Ground.prepare`: roles, bindings and namespaces that always are."""
+        objects = bootstrap_objects(self._dialects)
+        leases = [dialect.lease_namespace for dialect in self._dialects]
+        expected = filter(None, dict.fromkeys(leases))
+        await bootstrap(self.storage, verbs, objects, expected)
+
+    def close(self) -> Deferred[Any]:
+        """As :meth:`Ground.close`: nothing is."""
+        return succeed(None)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
@@ -70,6 +71,10 @@ class Ground(Protocol):
     kinds: Sequence[Kind]
 
     @property
+    def authenticator(self) -> IAuthenticator:
+        """Says who asks."""
+
+    @property
     def authorizer(self) -> IAuthorizer:
         """Says what users may."""
 
@@ -107,6 +112,31 @@ class Ground(Protocol):
     def add_probes(self, health: Health) -> None:
         """Add what besides the store has to be well."""
 
+    @property
+    def client_cas(self) -> Sequence[str]:
+        """Paths of the CAs whose certificates clients may show."""
+
+    @property
+    def told_cas(self) -> Callable[[], bytes] | None:
+        """More of them, as PEM that may change, if there are any."""
+
+    def load(self) -> None:
+        """
+        Read its files now.
+
+        :raises TLSConfigError: one cannot be used.
+        """
+
+    async def prepare(self, verbs: Verbs) -> None:
+        """
+        What has to be before anything is served; the store is there.
+
+        :param verbs: without admissions.
+        """
+
+    def close(self) -> Deferred[Any]:
+        """Fires when nothing of it is open; what follows has been stopped before."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -128,7 +158,6 @@ class Parts:
 
 def assemble(
     ground: Ground,
-    authenticator: IAuthenticator,
     backend: Backend,
     audit: IAuditSink,
     metrics: CollectorRegistry,
@@ -150,7 +179,7 @@ def assemble(
     """
     storage, registry = ground.storage, Registry(ground.kinds)
     fence = Fences(dialects, storage, reactor)
-    gate = Gate(authenticator, ground.authorizer, allowed_origins)
+    gate = Gate(ground.authenticator, ground.authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     ground.when_rights_change(revocation.soon)

@@ -46,6 +46,7 @@ class Credentials:
     def __init__(
         self, client_ca: str, identities: Identities, storage: IStorage, reactor: Any
     ) -> None:
+        self.client_ca = client_ca
         self._x509 = X509Authenticator(client_ca, reactor)
         self._sources = list(_token_sources(identities, storage, reactor))
         self.tokens = BearerAuthenticator(self._sources)

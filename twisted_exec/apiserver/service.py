@@ -26,16 +26,15 @@ from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT, Dialect
+from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
 from twisted_exec.apiserver.alone import Alone
-from twisted_exec.apiserver.assembly import assemble
-from twisted_exec.apiserver.bootstrap import bootstrap
+from twisted_exec.apiserver.assembly import Ground, assemble
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.identities import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.signing import CLIENT, SERVING, server_names
-from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.interfaces import IStorage
@@ -59,7 +58,7 @@ class Settings:
     What one API server needs; every path is of a PEM file unless it says otherwise.
 
     :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
-    :param client_ca: whose certificates are users.
+    :param client_ca: whose certificates are users; the host says so behind one.
     :param identities: who is known besides.
     :param poollet_certificate: shown to poollets; its CN may forward identities.
     :param poollet_ca: signs the certificates of poollets.
@@ -76,6 +75,7 @@ class Settings:
     :param client_signing: signs what poollets are known by.
     :param signing_seconds: how long such certificates are good at most.
     :param scheduling: give machines that have no pool one.
+    :param aggregated: which host this server is behind; ``None``: it is alone.
     """
 
     listen: str
@@ -98,6 +98,7 @@ class Settings:
     client_signing: CAPair | None = None
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
+    aggregated: Aggregated | None = None
 
 
 @implementer(IAPIServer)
@@ -125,7 +126,6 @@ class APIServer(Service):
     ) -> None:
         self._settings, self._storage, self._audit = settings, storage, audit
         self._reactor = reactor
-        self._credentials = Credentials(settings.client_ca, settings.identities, storage, reactor)
         self._forwarding = ClientCredentials(
             ca=settings.poollet_ca,
             certificate=settings.poollet_certificate,
@@ -138,26 +138,13 @@ class APIServer(Service):
             settings.poollet_seconds,
             settings.pools_named,
         )
-        pairs = {SERVING: settings.signing, CLIENT: settings.client_signing}
-        self._authorities = {
-            name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
-        }
-        self._chain = Reloading([settings.certificate], _chain, reactor)
-        ground = Alone(
-            storage,
-            settings.dialects,
-            self._credentials.tokens,
-            pods_view=settings.pods_view,
-            authorities=self._authorities,
-            signing_seconds=settings.signing_seconds,
-            own_names=self._own_names,
-        )
+        metrics = metrics or new_registry()
+        self._ground = self._alone() if settings.aggregated is None else self._behind(metrics)
         self._parts = assemble(
-            ground,
-            self._credentials.authenticator(),
+            self._ground,
             backend,
             audit,
-            metrics or new_registry(),
+            metrics,
             reactor,
             dialects=settings.dialects,
             allowed_origins=settings.allowed_origins,
@@ -171,13 +158,36 @@ class APIServer(Service):
         self._outcome: Failure | Literal[True] | None = None
         self._waiting: list[Deferred[None]] = []
 
-    def _own_names(self) -> frozenset[str]:
-        """
-        By which names users know this server, if the CA that signs poollets' certificates has signed
-        its own, too.
-        """
-        chain, authority = self._chain.get(), self._authorities[SERVING].get()
-        return server_names(chain[0]) if any(map(authority.has_issued, chain)) else frozenset()
+    def _alone(self) -> Ground:
+        settings, reactor = self._settings, self._reactor
+        pairs = {SERVING: settings.signing, CLIENT: settings.client_signing}
+        authorities = {
+            name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
+        }
+        chain = Reloading([settings.certificate], _chain, reactor)
+
+        def own_names() -> frozenset[str]:
+            """
+            By which names users know this server, if the CA that signs poollets' certificates has
+            signed its own, too.
+            """
+            told, authority = chain.get(), authorities[SERVING].get()
+            return server_names(told[0]) if any(map(authority.has_issued, told)) else frozenset()
+
+        return Alone(
+            self._storage,
+            settings.dialects,
+            Credentials(settings.client_ca, settings.identities, self._storage, reactor),
+            pods_view=settings.pods_view,
+            authorities=authorities,
+            signing_seconds=settings.signing_seconds,
+            own_names=own_names,
+        )
+
+    def _behind(self, metrics: CollectorRegistry) -> Ground:
+        assert self._settings.aggregated is not None
+        told = (self._settings.aggregated, self._storage, self._settings.dialects)
+        return Behind(*told, self._reactor, metrics)
 
     def when_ready(self) -> Deferred[None]:
         """As :meth:`IAPIServer.when_ready`."""
@@ -198,23 +208,19 @@ class APIServer(Service):
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
-        self._credentials.load()
+        self._ground.load()
         self._forwarding.load()
-        for authority in self._authorities.values():
-            authority.load()
         tls = ServerTLS(
             self._settings.certificate,
             self._settings.key,
-            client_cas=[self._settings.client_ca],
+            client_cas=self._ground.client_cas,
+            told_cas=self._ground.told_cas,
             clock=self._reactor,
         )
         endpoint = server_endpoint(self._reactor, self._settings.listen, tls)
         self._begin(self._storage)
         await self._storage.when_ready()
-        objects = bootstrap_objects(self._settings.dialects)
-        leases = [dialect.lease_namespace for dialect in self._settings.dialects]
-        expected = filter(None, dict.fromkeys(leases))
-        await bootstrap(self._storage, self._parts.verbs, objects, expected)
+        await self._ground.prepare(self._parts.verbs)
         for follower in self._parts.followers:
             self._begin(follower)
         self._begin(self._parts.leading)
@@ -269,6 +275,7 @@ class APIServer(Service):
         await withdrawing
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
+        await self._ground.close()
         self.address, self.url = None, ""
 
     def _withdraw(self) -> Deferred[None]:

@@ -16,10 +16,13 @@ from twisted.python.usage import UsageError
 from twisted_exec.api.dialects import DEFAULT, NAMES, one_of_each
 from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.certificates import SHORTEST_SECONDS
+from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggregated
+from twisted_exec.apiserver.aggregated.options import check as check_aggregated
 from twisted_exec.apiserver.identity_options import PATHS as IDENTITY_PATHS
-from twisted_exec.apiserver.identity_options import IdentityOptions, identities
+from twisted_exec.apiserver.identity_options import identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signer import CAPair
+from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import refusal, seconds, stop_once, tell_start
@@ -101,20 +104,20 @@ def wants_pods_view(options: Mapping[str, Any]) -> bool:
     """
     What :data:`PODS_FLAGS` say.
 
-    Whatever else forbids the view is to be asked here: it needs the core group for itself.
+    Behind a host there is none: it needs the core group for itself.
 
     :raises UsageError: they say both.
     """
     if options["pods-view"] and options["no-pods-view"]:
         raise UsageError("--pods-view and --no-pods-view: give one of them")
-    return not options["no-pods-view"]
+    return not (options["no-pods-view"] or options.get("aggregated"))
 
 
-class Options(IdentityOptions):
+class Options(AggregatedOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
-    paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS)
+    paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS, "kubeconfig")
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
@@ -203,6 +206,7 @@ class Options(IdentityOptions):
         :raises UsageError: something needed is missing, or something cannot be.
         """
         wants_pods_view(self)
+        check_aggregated(self)
         if self["scheduler"] and self["no-scheduler"]:
             raise UsageError("--scheduler and --no-scheduler: give one of them")
         try:
@@ -221,7 +225,7 @@ class Options(IdentityOptions):
                 "--cluster-signing-duration needs --cluster-signing-cert-file: nothing is signed"
             )
         for name, what in _NEEDED.items():
-            if not self[name]:
+            if not self[name] and not (self["aggregated"] and name == "client-ca-file"):
                 raise UsageError(f"--{name} is missing: {what}")
         if not self["storage"]:
             raise UsageError("--storage is missing: where objects are kept, such as sqlite:PATH")
@@ -245,7 +249,7 @@ def makeService(options: Options) -> IService:
     audit = JSONLinesAudit(options["audit-log"])
     try:
         server = APIServer(settings(options), options["storage"](reactor), audit, reactor)
-    except TLSConfigError as error:
+    except (KubeConfigError, TLSConfigError) as error:
         raise refusal(options.program, str(error)) from None
     tell_start(server.when_ready(), options.program, reactor)
     return server
@@ -257,7 +261,7 @@ def settings(options: Options) -> Settings:
         listen=options["listen"],
         certificate=options["tls-cert-file"],
         key=options["tls-private-key-file"],
-        client_ca=options["client-ca-file"],
+        client_ca=options["client-ca-file"] or "",
         identities=identities(options),
         poollet_certificate=options["machinepoollet-client-certificate"],
         poollet_key=options["machinepoollet-client-key"],
@@ -274,4 +278,5 @@ def settings(options: Options) -> Settings:
         signing=_pair(options, _SIGNING),
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),
+        aggregated=aggregated(options),
     )

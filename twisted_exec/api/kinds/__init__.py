@@ -2,7 +2,7 @@
 The kinds that the API server serves: one definition each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import ipam, networking, routing, storage
@@ -65,9 +65,21 @@ def served(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
     :param dialects: whose machines there are, each once.
     """
     own = [kind for dialect in dialects for kind in of(dialect)]
+    return (*_CORE, *own, *_OTHERS, *_all_beside(dialects))
+
+
+def aggregated(dialects: Sequence[Dialect]) -> tuple[Kind, ...]:
+    """
+    Those of them that a cluster has not got by itself: what is served behind its API server.
+    """
+    own = [kind for dialect in dialects for kind in of(dialect)]
+    return (*own, CONSOLESESSIONS, *_all_beside(dialects))
+
+
+def _all_beside(dialects: Sequence[Dialect]) -> Iterator[Kind]:
     domains = {each.domain: each.routings for each in dialects if each.domain}
-    beside = [kind for domain, older in domains.items() for kind in _beside(domain, older=older)]
-    return (*_CORE, *own, *_OTHERS, *beside)
+    for domain, older in domains.items():
+        yield from _beside(domain, older=older)
 
 
 def _beside(domain: str, *, older: bool) -> tuple[Kind, ...]:
@@ -116,6 +128,7 @@ __all__ = [
     "Connect",
     "Kind",
     "Object",
+    "aggregated",
     "class_kind",
     "image_of",
     "machine_kind",

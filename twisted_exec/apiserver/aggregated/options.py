@@ -1,0 +1,95 @@
+"""
+The options of a server that is behind another, as Kubernetes' own servers of that sort call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.python.usage import UsageError
+
+from twisted_exec.apiserver.aggregated.ground import Aggregated
+from twisted_exec.apiserver.aggregated.trust import Overrides
+from twisted_exec.apiserver.identity_options import IdentityOptions
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.following import FollowedConfig
+
+_AGENT = "exec-apiserver"
+_HEADERS = {
+    "requestheader-allowed-names": "Common names of the host's proxies",
+    "requestheader-username-headers": "Headers in which these tell the user",
+    "requestheader-group-headers": "Headers in which they tell groups",
+    "requestheader-uid-headers": "Headers in which they tell the user's uid",
+    "requestheader-extra-headers-prefix": "Prefixes of headers in which they tell more",
+}
+_HOSTS = "behind a host, that says who is known, and its ConfigMap by which CA"
+_REFUSED = {
+    "client-ca-file": _HOSTS,
+    "cluster-signing-cert-file": "behind a host, that signs certificates",
+    "cluster-signing-key-file": "behind a host, that signs certificates",
+    "cluster-signing-kube-apiserver-client-cert-file": "behind a host, that signs certificates",
+    "cluster-signing-kube-apiserver-client-key-file": "behind a host, that signs certificates",
+    "pods-view": "behind a host, Pods are the host's",
+}
+
+
+class AggregatedOptions(IdentityOptions):
+    """Options of a server that may be behind another."""
+
+    optFlags = [
+        [
+            "aggregated",
+            None,
+            "Serve behind another cluster's API server, its host, by APIService: who may is the "
+            "host's to say, and namespaces and Events are its own.",
+        ],
+    ]
+    optParameters = [
+        [
+            "kubeconfig",
+            None,
+            None,
+            "How the host is reached; default: $KUBECONFIG, or the Pod's service account.",
+        ],
+        ["context", None, None, "Instead of the kubeconfig's current context."],
+        *(
+            [name, None, None, f"{told}, with commas; default: as the host's ConfigMap says."]
+            for name, told in _HEADERS.items()
+        ),
+    ]
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """
+    :raises UsageError: something is said that only a server alone, or only one behind another, has.
+    """
+    if not options["aggregated"]:
+        for name in ("kubeconfig", "context", *_HEADERS):
+            if options[name] is not None:
+                raise UsageError(f"--{name} needs --aggregated: there is no host")
+        return
+    known = {name: _HOSTS for name, *_ in IdentityOptions.optParameters}
+    for name, why in {**known, **_REFUSED}.items():
+        if options[name]:
+            raise UsageError(f"--{name} cannot go with --aggregated: {why}")
+
+
+def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
+    """
+    What :class:`AggregatedOptions` say; ``None``: the server is alone.
+
+    :raises KubeConfigError: the host cannot be known.
+    """
+    if not options["aggregated"]:
+        return None
+    config = FollowedConfig(options["kubeconfig"], options["context"])
+
+    def host(reactor: Any) -> KubeClient:
+        return KubeClient(config.current(), reactor, renew=config.current, agent=_AGENT)
+
+    return Aggregated(host, Overrides(*(_words(options[name]) for name in _HEADERS)))
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word for each in (text or "").split(",") if (word := each.strip()))
