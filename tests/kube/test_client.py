@@ -367,7 +367,7 @@ class ErrorTests(ClientTestCase):
         self.patch(client_module, "MAX_BODY_BYTES", 1000)
         self.server.handler = lambda request: b" " * 1001
         refused = await self.refusal(self.client.get(MACHINES, "vm"))
-        self.assertEqual(refused.message, "the API server's answer is larger than 1000 bytes")
+        self.assertEqual(refused.message, "the server's answer is larger than 1000 bytes")
 
     async def test_bad_token_file(self) -> None:
         """A token that would inject a header, or is gone, is told without being shown."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.auth.interfaces import IAuthenticator
+from twisted_exec.auth.oidc import OIDCAuthenticator
+from twisted_exec.auth.oidc_config import Issuers
 from twisted_exec.auth.tokens import (
     BearerAuthenticator,
     ITokenAuthenticator,
@@ -29,9 +31,11 @@ class Identities:
     Who is known besides those with a certificate of the user CA.
 
     :param token_file: CSV as kube-apiserver's ``--token-auth-file``; empty for none.
+    :param issuers: of OIDC id tokens.
     """
 
     token_file: str = ""
+    issuers: Issuers = Issuers()
 
 
 class Credentials:
@@ -67,6 +71,13 @@ class Credentials:
             if load is not None:
                 load()
 
+    def close(self) -> None:
+        """Ask nobody else any more."""
+        for source in self._sources:
+            close = getattr(source, "close", None)
+            if close is not None:
+                close()
+
 
 def _token_sources(
     identities: Identities, storage: IStorage, reactor: Any
@@ -74,3 +85,5 @@ def _token_sources(
     """Whoever knows tokens, in the order in which they are asked."""
     if identities.token_file:
         yield TokenFileAuthenticator(identities.token_file, reactor)
+    if identities.issuers:
+        yield OIDCAuthenticator(identities.issuers.reloading(reactor), reactor)

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted_exec.apiserver.identities import Identities
-from twisted_exec.observe.program import BrowserOptions
+from twisted_exec.apiserver.oidc_options import PATHS as OIDC_PATHS
+from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
 
-PATHS = ("token-auth-file",)
+PATHS = ("token-auth-file", *OIDC_PATHS)
 """Those of them that name one file."""
 
 
-class IdentityOptions(BrowserOptions):
+class IdentityOptions(OIDCOptions):
     """Options of a program that knows people and programs by their credentials."""
 
     optParameters = [
@@ -28,4 +29,4 @@ def identities(options: Mapping[str, Any]) -> Identities:
 
     :raises UsageError: something of it cannot be.
     """
-    return Identities(token_file=options["token-auth-file"] or "")
+    return Identities(token_file=options["token-auth-file"] or "", issuers=issuers(options))

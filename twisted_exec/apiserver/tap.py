@@ -205,6 +205,7 @@ class Options(AggregatedOptions):
         """
         :raises UsageError: something needed is missing, or something cannot be.
         """
+        super().postOptions()
         wants_pods_view(self)
         check_aggregated(self)
         if self["scheduler"] and self["no-scheduler"]:

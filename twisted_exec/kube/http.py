@@ -49,7 +49,9 @@ USER_AGENT = "twisted-exec"
 IDLE_SECONDS = 30
 
 Answer = tuple[int, Mapping[str, str], bytes]
-"""Code, the headers ``retry-after`` and ``content-type``, body."""
+"""Code, the headers of :data:`_TOLD`, body."""
+
+_TOLD = ("retry-after", "content-type", "cache-control")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class HTTPTransport:
 
     :param renew: the configuration as it is now, asked for each request.
     :param agent: the program, as its ``User-Agent`` names it.
+    :param peer: what the server is, for errors.
     """
 
     def __init__(
@@ -89,8 +92,9 @@ class HTTPTransport:
         server: IStreamClientEndpoint | None = None,
         renew: Callable[[], ClientConfig] | None = None,
         agent: str = USER_AGENT,
+        peer: str = "the API server",
     ) -> None:
-        self.config = config
+        self.config, self._peer = config, peer
         self._agent = agent.encode("ascii")
         self._shown = config  # with what plugins said
         self._renew = renew
@@ -258,7 +262,7 @@ class HTTPTransport:
             raise
         except (error.TimeoutError, TimeoutError):
             raise GatewayTimeout(
-                f"the API server {self.config.server} did not answer "
+                f"{self._peer} {self.config.server} did not answer "
                 f"{request.method} {_path_only(request.target)} in time"
             ) from None
         except _Misuse as wrapped:
@@ -267,7 +271,7 @@ class HTTPTransport:
             # Connecting and TLS fail in as many types as there are libraries;
             # to the caller all of them mean that the server cannot be reached.
             raise BadGateway(
-                f"cannot reach the API server {self.config.server}: {_why(failed)}"
+                f"cannot reach {self._peer} {self.config.server}: {_why(failed)}"
             ) from None
 
 
@@ -300,10 +304,7 @@ async def _collected(response: Any, limit_bytes: int, use: _Use) -> Answer:
         await body.done
     except _Misuse as wrapped:
         raise wrapped.cause from None
-    headers = {
-        name: (response.headers.getRawHeaders(name) or [""])[0]
-        for name in ("retry-after", "content-type")
-    }
+    headers = {name: (response.headers.getRawHeaders(name) or [""])[0] for name in _TOLD}
     return response.code, headers, b"".join(collector.chunks)
 
 
@@ -324,7 +325,7 @@ class _Collector:
     def add(self, data: bytes) -> None:
         self._left -= len(data)
         if self._left < 0:
-            raise BadGateway(f"the API server's answer is larger than {self._limit} bytes")
+            raise BadGateway(f"the server's answer is larger than {self._limit} bytes")
         self.chunks.append(data)
 
 
@@ -393,7 +394,11 @@ class _Use:
     def abort(self) -> None:
         """End the connection now, without waiting for the peer."""
         if self._protocol is not None:
+            transport = self._protocol.transport
             self._protocol.abort()
+            # Which only closes, and that waits for the peer to have sent everything.
+            if transport is not None:
+                transport.abortConnection()
 
 
 @implementer(IAgentEndpointFactory)

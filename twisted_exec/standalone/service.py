@@ -29,6 +29,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.auth.oidc_config import Issuers
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedFiles
@@ -92,6 +93,7 @@ class Settings:
     :param pods_view: show each machine as a Pod as well.
     :param dialect: what machines and pools are called; a state directory is of one for ever.
     :param allowed_origins: sites besides the API server's own whose pages may ask it.
+    :param issuers: of OIDC id tokens, whose users there are, too.
     """
 
     state_directory: str
@@ -101,6 +103,7 @@ class Settings:
     pods_view: bool = True
     dialect: Dialect = DEFAULT
     allowed_origins: Collection[bytes] = ()
+    issuers: Issuers = Issuers()
 
 
 class Standalone(Service):
@@ -204,7 +207,7 @@ class Standalone(Service):
             poollet_key=certificates.forwarding.key,
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
-            identities=Identities(token_file=self.settings.token_file),
+            identities=Identities(self.settings.token_file, self.settings.issuers),
             pods_view=self.settings.pods_view,
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,

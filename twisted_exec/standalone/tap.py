@@ -7,9 +7,11 @@ from __future__ import annotations
 from twisted.application.service import IService
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
+from twisted_exec.apiserver.oidc_options import PATHS as OIDC_PATHS
+from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import BrowserOptions, seconds, stop_once, tell_start
+from twisted_exec.observe.program import seconds, stop_once, tell_start
 from twisted_exec.standalone.service import Settings, Standalone
 
 PROGRAM = "exec-standalone"
@@ -21,11 +23,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
-class Options(BrowserOptions):
+class Options(OIDCOptions):
     """Command line of the standalone program."""
 
     program = PROGRAM
-    paths = ("state-dir", "token-auth-file")
+    paths = ("state-dir", "token-auth-file", *OIDC_PATHS)
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
@@ -51,6 +53,7 @@ class Options(BrowserOptions):
         """
         :raises UsageError: something cannot be.
         """
+        super().postOptions()
         wants_pods_view(self)
 
 
@@ -69,6 +72,7 @@ def makeService(options: Options) -> IService:
             wants_pods_view(options),
             options["dialect"],
             options["allowed-origin"],
+            issuers(options),
         ),
         reactor,
     )
