@@ -9,12 +9,15 @@ import io
 import os
 import stat
 
+from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.cli.main import main
 from twisted_exec.tls import pem
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.peer import PeerCertificate
+
+AUTHORITIES = ["ca.crt", "client-ca.crt", "requestheader-ca.crt"]
 
 
 class PKICommandTests(SynchronousTestCase):
@@ -52,6 +55,67 @@ class PKICommandTests(SynchronousTestCase):
         self.assertEqual(err.count("\n"), 1)
         self.assertTrue(err.startswith("twisted-exec pki"), err)
         return err
+
+    def chain(self, name: str) -> list[x509.Certificate]:
+        path = os.path.join(self.directory, name)
+        return pem.certificates(read_file(path), path)
+
+    def test_renew(self) -> None:
+        """What ends soon is issued anew as it was, and nothing else."""
+        self.good("init", self.directory)
+        self.good("user", self.directory, "--user", "ada", "--group", "ops", "staff")
+        self.good("runtime", self.directory, "--runtime", "a", "--name", "h.example", "::1")
+        self.assertEqual(self.good("renew", self.directory), [])
+        before = self.chain("runtime-a.crt")[0], self.chain("user-ada.crt")[0]
+        self.assertEqual(
+            self.good("renew", self.directory, "--within", "366"),
+            ["runtime-a.crt", "runtime-a.key", "user-ada.crt", "user-ada.key"],
+        )
+        after = self.chain("runtime-a.crt")[0], self.chain("user-ada.crt")[0]
+        for old, new in zip(before, after, strict=True):
+            self.assertEqual(old.subject, new.subject)
+            self.assertNotEqual(old.public_key(), new.public_key())
+            for kind in (x509.ExtendedKeyUsage, x509.KeyUsage):
+                self.assertEqual(
+                    old.extensions.get_extension_for_class(kind).value,
+                    new.extensions.get_extension_for_class(kind).value,
+                )
+        names = [
+            each.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            for each in (before[0], after[0])
+        ]
+        self.assertEqual(*names)
+        self.assertIn(
+            "no number of days", self.run_pki("renew", self.directory, "--within", "0")[2]
+        )
+
+    def test_renew_authorities(self) -> None:
+        """New authorities sign beside the old ones, until those are retired."""
+        self.good("init", self.directory)
+        self.good("user", self.directory, "--user", "ada")
+        old = self.chain("client-ca.crt")
+        self.assertEqual(
+            self.good("renew", self.directory, "--authorities"),
+            [*AUTHORITIES, "user-ada.crt", "user-ada.key"],
+        )
+        new, kept = self.chain("client-ca.crt")
+        self.assertEqual([kept], old)
+        self.chain("user-ada.crt")[0].verify_directly_issued_by(new)
+        self.assertEqual(self.good("renew", self.directory), [])
+        self.assertEqual(self.good("renew", self.directory, "--retire"), AUTHORITIES)
+        self.assertEqual(self.chain("client-ca.crt"), [new])
+        self.assertEqual(self.good("renew", self.directory, "--retire"), [])
+
+    def test_renew_after_retiring(self) -> None:
+        """What an authority has signed that was retired is renewed by no guess."""
+        self.good("init", self.directory)
+        self.good("user", self.directory, "--user", "ada")
+        kept = read_file(os.path.join(self.directory, "user-ada.crt"))
+        self.good("renew", self.directory, "--authorities")
+        self.good("renew", self.directory, "--retire")
+        with open(os.path.join(self.directory, "user-ada.crt"), "wb") as file:
+            file.write(kept)
+        self.assertIn("none of this directory's authorities", self.bad("renew", self.directory))
 
     def test_everything(self) -> None:
         """The commands for three hosts, each printing what to carry where."""

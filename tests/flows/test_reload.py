@@ -1,6 +1,8 @@
 """
-Certificates and authorities that are exchanged under running programs: new connections
-see the new ones, sessions that are open do not notice.
+Certificates, authorities, tokens and kubeconfigs that are exchanged under running programs: new
+connections see the new ones, sessions that are open do not notice.
+
+``docs/reference/rotation.rst`` tells what happens to each file; here it happens.
 """
 
 from __future__ import annotations

@@ -98,6 +98,13 @@ class PrepareTests(SynchronousTestCase):
             prepare(self.directory, NOW, IRONCORE)
 
     def test_old_authorities(self) -> None:
-        """Near the authorities' end everything is made anew."""
-        self.first()
-        self.assertEqual(len(self.changed_by(NOW + timedelta(days=3500))), 16)
+        """Near the authorities' end new ones sign everything, and the old ones stay trusted."""
+        made = self.first()
+        before = self.contents()
+        self.assertEqual(len(self.changed_by(NOW + timedelta(days=3300))), 16)
+        for name in ("ca.crt", "client-ca.crt", "requestheader-ca.crt"):
+            self.assertTrue(self.contents()[name].endswith(before[name]), name)
+        for pair, ca in ((made.apiserver, "ca"), (made.admin, "client-ca")):
+            newest = self.certificate(made.pki.pair(ca).certificate)
+            self.certificate(pair.certificate).verify_directly_issued_by(newest)
+        self.assertEqual(self.changed_by(NOW + timedelta(days=3300)), set())

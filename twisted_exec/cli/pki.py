@@ -12,12 +12,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import PKI, Pair, create_pki, open_pki, write_kubeconfig
+from twisted_exec.tls.pki import AUTHORITIES, PKI, Pair, create_pki, open_pki, write_kubeconfig
+from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
 
 _Command = Callable[[argparse.Namespace], list[str]]
 
@@ -62,16 +64,52 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_kubeconfig(user)
 
+    renew = _command(
+        commands,
+        "renew",
+        "issue anew what ends soon, and replace the authorities",
+        _renew,
+        force=False,
+    )
+    renew.add_argument(
+        "--within",
+        type=_days,
+        default=30,
+        metavar="DAYS",
+        help="what ends within so many days (default: %(default)s)",
+    )
+    what = renew.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="whenever it ends")
+    what.add_argument(
+        "--authorities",
+        action="store_true",
+        help="let new authorities sign all of it; the old ones stay trusted beside them",
+    )
+    what.add_argument(
+        "--retire",
+        action="store_true",
+        help="take old authorities out of the files, when every host has the new ones",
+    )
+
+
+def _days(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 3650:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to 3650")
+    return int(text)
+
 
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     told: str,
     command: _Command,
+    *,
+    force: bool = True,
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=told, description=told)
     parser.add_argument("directory", metavar="DIR", help="the PKI directory")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    if force:
+        parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.set_defaults(run=lambda options: _run(command, options))
     return parser
 
@@ -135,6 +173,18 @@ def _user(options: argparse.Namespace) -> list[str]:
     pki = open_pki(options.directory)
     pair = pki.issue_user(options.user, options.group, replace=options.force)
     return _paths(pair) + _kubeconfig(pki, pair, options.user, options)
+
+
+def _renew(options: argparse.Namespace) -> list[str]:
+    pki, now = open_pki(options.directory), datetime.now(UTC)
+    if options.retire:
+        retired = [name for name in AUTHORITIES if retire_authority(pki, name)]
+        return [pki.pair(name).certificate for name in retired]
+    authorities = [*AUTHORITIES] if options.authorities else []
+    for name in authorities:
+        renew_authority(pki, name, now)
+    done = renew(pki, now, None if options.all else timedelta(days=options.within))
+    return [*(pki.pair(name).certificate for name in authorities), *_paths(*done)]
 
 
 def _paths(*pairs: Pair) -> list[str]:

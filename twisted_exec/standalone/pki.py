@@ -4,8 +4,8 @@ The certificates of one host: made once, renewed in time.
 The same files that ``twisted-exec pki`` makes for programs that run apart,
 issued for loopback.  A certificate is renewed when it is within
 :data:`RENEW_DAYS` of its end, unreadable, or not of the authority that lies beside it.
-When an authority nears its own end, all is made anew.  The services notice
-replaced files by themselves.
+When an authority nears its own end, a new one signs, and the old one is trusted beside it until
+its time is over: who is connected stays so.  The services notice replaced files by themselves.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import (
+    AUTHORITIES,
     CLIENT,
     FORWARDING,
     PKI,
@@ -31,6 +32,7 @@ from twisted_exec.tls.pki import (
     create_pki,
     open_pki,
 )
+from twisted_exec.tls.renewing import renew_authority
 
 POOL = "local"
 ADMIN, ADMIN_GROUPS = "admin", ("system:masters",)
@@ -73,11 +75,11 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
         pki.pair(f"user-{ADMIN}"),
     )
     if not _good(pki, now, (found.apiserver, SERVING), (found.forwarding, FORWARDING)):
-        pki.issue_apiserver(LOOPBACK, replace=True)
+        pki.issue_apiserver(LOOPBACK, replace=True, now=now)
     if not _good(pki, now, (found.poollet, SERVING), (found.poollet_client, CLIENT)):
-        pki.issue_poollet(POOL, LOOPBACK, dialect=dialect, replace=True)
+        pki.issue_poollet(POOL, LOOPBACK, dialect=dialect, replace=True, now=now)
     if not _good(pki, now, (found.admin, CLIENT)):
-        pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True)
+        pki.issue_user(ADMIN, ADMIN_GROUPS, replace=True, now=now)
     return found
 
 
@@ -86,13 +88,13 @@ def _authorities(directory: str, now: datetime) -> PKI:
         pki = open_pki(directory)
     except TLSConfigError:
         _log.info("making certificates in {directory}", directory=directory)
-        return create_pki(directory, replace=True)
-    for name in (SERVING, CLIENT, FORWARDING):
+        return create_pki(directory, replace=True, now=now)
+    for name in AUTHORITIES:
         pki.authority(name)  # a damaged one must not be replaced behind anybody's back
         certificate = _read(pki.pair(name))
         if certificate is None or _ends_within(certificate, _RENEW_AUTHORITY_DAYS, now):
-            _log.warn("the authorities near their end: all certificates are made anew")
-            return create_pki(directory, replace=True)
+            _log.warn("authority {name} nears its end: a new one signs from now on", name=name)
+            renew_authority(pki, name, now)
     return pki
 
 

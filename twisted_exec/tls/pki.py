@@ -27,6 +27,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.tls.authority import LONGEST_COMMON_NAME, Authority, Issued, write_private
@@ -38,11 +39,12 @@ SERVING, CLIENT, FORWARDING = "ca", "client-ca", "requestheader-ca"
 FORWARDING_USER = "exec-apiserver"
 """The common name under which our API server forwards identities."""
 
-_AUTHORITIES = {
+AUTHORITIES = {
     SERVING: "twisted-exec serving CA",
     CLIENT: "twisted-exec user CA",
     FORWARDING: "twisted-exec forwarding CA",
 }
+"""The names of the authorities' files, and what they are called."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class PKI:
 
     Every ``issue`` method writes a certificate and a key (mode 0600) and
     returns their paths; it raises :class:`TLSConfigError` when they exist and
-    ``replace`` is false.
+    ``replace`` is false.  They are good from ``now`` on, the present by default.
     """
 
     def __init__(self, directory: str) -> None:
@@ -90,15 +92,17 @@ class PKI:
         """Path of the CA whose named certificates may forward identities."""
         return self.pair(FORWARDING).certificate
 
-    def issue_apiserver(self, names: Sequence[str], *, replace: bool = False) -> tuple[Pair, Pair]:
+    def issue_apiserver(
+        self, names: Sequence[str], *, replace: bool = False, now: datetime | None = None
+    ) -> tuple[Pair, Pair]:
         """
         The API server's two certificates.
 
         :param names: DNS names and IP addresses that clients use.
         :return: the serving pair and the forwarding pair.
         """
-        serving = self.authority(SERVING).issue_server(names)
-        forwarding = self.authority(FORWARDING).issue_client(FORWARDING_USER)
+        serving = self.authority(SERVING).issue_server(names, now=now)
+        forwarding = self.authority(FORWARDING).issue_client(FORWARDING_USER, now=now)
         first, second = self._write_all(
             ("apiserver", serving), ("apiserver-forwarding", forwarding), replace=replace
         )
@@ -111,6 +115,7 @@ class PKI:
         *,
         dialect: Dialect = DEFAULT,
         replace: bool = False,
+        now: datetime | None = None,
     ) -> tuple[Pair, Pair]:
         """
         A poollet's two certificates.
@@ -126,8 +131,8 @@ class PKI:
             raise TLSConfigError(
                 f"pool name {pool!r} has {len(pool)} characters; a certificate has room for {room}"
             )
-        serving = self.authority(SERVING).issue_server(names, common_name=user)
-        client = self.authority(CLIENT).issue_client(user, [dialect.pool_identity_group])
+        serving = self.authority(SERVING).issue_server(names, common_name=user, now=now)
+        client = self.authority(CLIENT).issue_client(user, [dialect.pool_identity_group], now=now)
         first, second = self._write_all(
             (f"poollet-{pool}", serving), (f"poollet-{pool}-client", client), replace=replace
         )
@@ -144,10 +149,17 @@ class PKI:
         issued = self.authority(SERVING).issue_server(names)
         return self._write_all((name, issued), replace=replace)[0]
 
-    def issue_user(self, user: str, groups: Sequence[str], *, replace: bool = False) -> Pair:
+    def issue_user(
+        self,
+        user: str,
+        groups: Sequence[str],
+        *,
+        replace: bool = False,
+        now: datetime | None = None,
+    ) -> Pair:
         """A person's client certificate."""
         name = f"user-{_file_name(user, 'user')}"
-        issued = self.authority(CLIENT).issue_client(user, groups)
+        issued = self.authority(CLIENT).issue_client(user, groups, now=now)
         return self._write_all((name, issued), replace=replace)[0]
 
     def authority(self, name: str) -> Authority:
@@ -174,7 +186,7 @@ class PKI:
         return pairs
 
 
-def create_pki(directory: str, *, replace: bool = False) -> PKI:
+def create_pki(directory: str, *, replace: bool = False, now: datetime | None = None) -> PKI:
     """
     Make a private directory with three new authorities.
 
@@ -182,7 +194,7 @@ def create_pki(directory: str, *, replace: bool = False) -> PKI:
         false, or it cannot be private.
     """
     pki = PKI(private_directory(directory))
-    named = [(name, Authority.create(told)) for name, told in _AUTHORITIES.items()]
+    named = [(name, Authority.create(told, now=now)) for name, told in AUTHORITIES.items()]
     issued = [(name, Issued(each.certificate_pem, each.key_pem)) for name, each in named]
     pki._write_all(*issued, replace=replace)
     return pki
@@ -195,7 +207,7 @@ def open_pki(directory: str) -> PKI:
     :raises TLSConfigError: it is none.
     """
     pki = PKI(os.path.abspath(directory))
-    for name in _AUTHORITIES:
+    for name in AUTHORITIES:
         if not os.path.isfile(pki.pair(name).certificate):
             raise TLSConfigError(
                 f"{directory!r} is no PKI directory ({name}.crt is missing): "
