@@ -7,23 +7,36 @@ connections see the new ones, sessions that are open do not notice.
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import re
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.protocol import Protocol
+from twisted.protocols.portforward import ProxyFactory, ProxyServer
 from twisted.trial.unittest import TestCase
 
 from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.kinds.certificates import certificate_of
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
-from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.authority import Authority, Issued, request_server, write_private
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
-from twisted_exec.tls.pki import write_kubeconfig
+from twisted_exec.tls.errors import TLSError
+from twisted_exec.tls.pki import AUTHORITIES, write_kubeconfig
+from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
 
 from .consoles import Screen, watch
 from .deployment import POOL, Deployment, pause
@@ -33,18 +46,21 @@ reactor: Any = _reactor
 LOOPBACK = ["localhost", "127.0.0.1"]
 
 
-class ReloadTests(TestCase):
+class ReloadCase(TestCase):
     """Three programs whose files change."""
 
     timeout = 170
 
     async def setUp(self) -> None:
-        self.deployment = Deployment(self.mktemp())
+        self.deployment = self.make_deployment()
         self.addCleanup(self.deployment.stop)
         await self.deployment.start()
         await self.deployment.create_machine("sh", "shell")
         self.screen = await watch(self.deployment.admin, "sh")
         await self.works(self.screen)
+
+    def make_deployment(self) -> Deployment:
+        return Deployment(self.mktemp())
 
     async def works(self, screen: Screen) -> None:
         await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
@@ -65,6 +81,38 @@ class ReloadTests(TestCase):
         wanted = x509.load_pem_x509_certificate(Path(path).read_bytes())
         while await self.shown(port) != wanted:
             await pause()
+
+    async def until_opens(self, kubeconfig: str) -> Screen:
+        """Fires with a new session, as soon as every hop has what it needs for one."""
+        while True:
+            try:
+                screen = await watch(kubeconfig, "sh")
+            except (APIError, TLSError):
+                await pause()
+            else:
+                await self.works(screen)
+                return screen
+
+    async def still_works(self, kubeconfig: str = "") -> None:
+        """What is open goes on, and what is opened works."""
+        another = await self.until_opens(kubeconfig or self.deployment.admin)
+        await self.works(self.screen)
+        await another.leave()
+
+    async def is_known(self, kubeconfig: str) -> bool:
+        client = KubeClient(load(kubeconfig), reactor)
+        try:
+            await client.create(kinds.SELFSUBJECTREVIEWS.resource, {})
+        except APIError as error:
+            self.assertEqual(error.code, 401)
+            return False
+        finally:
+            await client.close()
+        return True
+
+
+class ReloadTests(ReloadCase):
+    """Certificates of each program, and whose users are known."""
 
     async def test_11_certificates(self) -> None:
         """Each program's certificates; what is open goes on, and what is opened works."""
@@ -115,13 +163,236 @@ class ReloadTests(TestCase):
         self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
         await self.works(self.screen)
 
-    async def is_known(self, kubeconfig: str) -> bool:
-        client = KubeClient(load(kubeconfig), reactor)
-        try:
-            await client.create(kinds.SELFSUBJECTREVIEWS.resource, {})
-        except APIError as error:
-            self.assertEqual(error.code, 401)
-            return False
-        finally:
-            await client.close()
-        return True
+
+class TCPDeployment(Deployment):
+    """With every file that programs take: the runtime over TCP, tokens, a CA that signs."""
+
+    target = "dns:///127.0.0.1:0"
+
+    @property
+    def iri_target(self) -> str:
+        return self.target
+
+    async def start_api(self, *options: str) -> None:
+        Path(self.path("tokens.csv")).write_text("first,admin,7,system:masters\n")
+        signing = [
+            f"--cluster-signing-{name}-file={path}"
+            for name, path in zip(("cert", "key"), self.authority("signing"), strict=True)
+        ]
+        await super().start_api(f"--token-auth-file={self.path('tokens.csv')}", *signing, *options)
+
+    def authority(self, name: str) -> tuple[str, str]:
+        """A new CA in place of what has this name."""
+        made, paths = Authority.create(name), (self.path(f"{name}.crt"), self.path(f"{name}.key"))
+        Issued(made.certificate_pem, made.key_pem).write(*paths, replace=True)
+        return paths
+
+    async def start_runtime(self, *options: str) -> None:
+        iri = self.pki.issue_runtime("iri", LOOPBACK)
+        await super().start_runtime(
+            f"--iri-ca-file={self.pki.client_ca}",
+            f"--iri-cert-file={iri.certificate}",
+            f"--iri-private-key-file={iri.key}",
+            f"--iri-client-names={DEFAULT.pool_identity(POOL)}",
+        )
+        told = await self.runtime.until(rb"machine runtime at (dns:\S+),")
+        self.target = told[1].decode()
+
+    async def start_poollet(self, *options: str) -> None:
+        """Its kubeconfig names files, and leads through a forwarder of the test's own."""
+        _serving, client = self.pki.issue_poollet(POOL, LOOPBACK)
+        self.poollet_kubeconfig = self.path("named.kubeconfig")
+        self.write_kubeconfig(self.url)
+        await super().start_poollet(
+            f"--kubeconfig={self.poollet_kubeconfig}",
+            f"--machine-runtime-ca-file={self.pki.serving_ca}",
+            f"--machine-runtime-cert-file={client.certificate}",
+            f"--machine-runtime-private-key-file={client.key}",
+        )
+
+    def write_kubeconfig(self, server: str) -> None:
+        client = self.pki.pair(f"poollet-{POOL}-client")
+        told = {
+            "clusters": [
+                {
+                    "name": "it",
+                    "cluster": {"server": server, "certificate-authority": self.pki.serving_ca},
+                }
+            ],
+            "users": [
+                {
+                    "name": "me",
+                    "user": {"client-certificate": client.certificate, "client-key": client.key},
+                }
+            ],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+            "current-context": "it",
+        }
+        write_private(self.poollet_kubeconfig, json.dumps(told).encode())
+
+
+class RotationTests(ReloadCase):
+    """One console session, while everything around it is exchanged."""
+
+    def make_deployment(self) -> Deployment:
+        return TCPDeployment(self.mktemp())
+
+    async def test_11_everything(self) -> None:
+        """Every file of every program, one after the other."""
+        await self.broken_files()
+        await self.authorities()
+        await self.another_address()
+        await self.audit_files()
+        await self.signing()
+        await self.tokens()
+        self.assertFalse(self.screen.ended.called)
+
+    async def broken_files(self) -> None:
+        """A part of a certificate, or another key, leaves the old pair; said once each."""
+        pair = self.deployment.pki.pair("apiserver")
+        good = [Path(path).read_bytes() for path in (pair.certificate, pair.key)]
+        start = len(self.deployment.api.output)
+        other = self.deployment.pki.authority("ca").issue_server(LOOPBACK)
+        for path, content, told in (
+            (pair.key, other.key_pem, rb"does not belong to"),
+            (pair.certificate, good[0][:300], rb"is it being written|holds no PEM"),
+        ):
+            write_private(path, content)
+            await self.still_works()
+            while not re.search(told, self.deployment.api.output[start:]):
+                await self.shown(self.deployment.port)
+                await pause()
+        told = self.deployment.api.output[start:]
+        self.assertEqual(told.count(b"keeping what was loaded before"), 2, told)
+        write_private(pair.key, other.key_pem)
+        write_private(pair.certificate, other.certificate_pem)
+        await self.until_shown(self.deployment.port, pair.certificate)
+
+    async def authorities(self) -> None:
+        """
+        All three, by way of files with both; then the old ones are taken out, and even one that has
+        expired may lie beside the new ones.
+        """
+        pki, now = self.deployment.pki, datetime.now(UTC)
+        old_admin = self.deployment.path("old.kubeconfig")
+        shutil.copyfile(self.deployment.admin, old_admin)
+        for name in AUTHORITIES:
+            renew_authority(pki, name, now)
+        # Every certificate at once: what trusts and what is shown are read at different moments.
+        renew(pki, now, None)
+        self.deployment.kubeconfig("admin", ["system:masters"])
+        old, self.screen = self.screen, await self.until_opens(self.deployment.admin)
+        await self.still_works()
+        await self.works(old)
+        self.assertTrue(await self.is_known(old_admin))
+        for name in AUTHORITIES:
+            retire_authority(pki, name)
+            path = Path(pki.pair(name).certificate)
+            expired = Authority.create(AUTHORITIES[name], now=now - timedelta(days=3651))
+            write_private(str(path), path.read_bytes() + expired.certificate_pem)
+        self.deployment.kubeconfig("admin", ["system:masters"])
+        await self.still_works()
+        # Whoever has only what the old CA of users signed is nobody from then on, and so are sessions.
+        lost = await old.ended
+        self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
+        await self.deployment.client.close()
+        self.deployment.client = KubeClient(load(self.deployment.admin), reactor)
+        # The poollet's way to API server and runtime, in both directions.
+        await self.deployment.create_machine("another", "shell")
+        await self.still_works()
+
+    async def another_address(self) -> None:
+        """A kubeconfig for another address of the server; a half of one is none."""
+        deployment = cast(TCPDeployment, self.deployment)
+        asked: Deferred[None] = Deferred()
+
+        class Forwarded(ProxyServer):
+            def connectionMade(self) -> None:
+                super().connectionMade()
+                if not asked.called:
+                    asked.callback(None)
+
+        factory = ProxyFactory("127.0.0.1", deployment.port)
+        factory.protocol = Forwarded
+        port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        start = len(deployment.poollet.output)
+        write_private(deployment.poollet_kubeconfig, b'{"clusters": [')
+        await deployment.poollet.until(rb"the old one stays", start=start)
+        await self.still_works()
+        deployment.write_kubeconfig(f"https://127.0.0.1:{port.getHost().port}")
+        await asked
+        await self.still_works()
+        deployment.write_kubeconfig(deployment.url)
+
+    async def audit_files(self) -> None:
+        """A file that was moved away is begun anew; what is open is told there."""
+        for name in ("api.audit", "poollet.audit", "runtime.audit"):
+            os.rename(self.deployment.path(name), self.deployment.path(f"{name}.1"))
+        await self.still_works()
+        for name in ("api.audit", "poollet.audit", "runtime.audit"):
+            while not os.path.exists(self.deployment.path(name)):
+                await pause()
+
+    async def signing(self) -> None:
+        """What is approved after the CA that signs was exchanged is of the new one."""
+        deployment = cast(TCPDeployment, self.deployment)
+        certificate, _key = deployment.authority("signing")
+        (ca,) = x509.load_pem_x509_certificates(Path(certificate).read_bytes())
+        for number in range(20):
+            signed = await self.signed(f"request-{number}")
+            if signed.issuer == ca.subject and has_issued(ca, signed):
+                break
+            await pause()
+        else:
+            self.fail("the old CA goes on signing")
+        await self.still_works()
+
+    async def signed(self, name: str) -> x509.Certificate:
+        resource = kinds.CERTIFICATESIGNINGREQUESTS.resource
+        client = self.deployment.client
+        group = DEFAULT.pool_identity_group
+        made = request_server(DEFAULT.pool_identity(POOL), [group], LOOPBACK)
+        spec = {
+            "request": base64.b64encode(made.certificate_pem).decode("ascii"),
+            "signerName": "twisted-exec.dev/poollet-serving",
+            "usages": ["digital signature", "server auth"],
+        }
+        csr = await client.create(resource, {"metadata": {"name": name}, "spec": spec})
+        yes = {"type": "Approved", "status": "True", "reason": "Because"}
+        csr["status"] = {"conditions": [yes]}
+        await client.update(resource, csr, subresource="approval")
+        while not (told := certificate_of(await client.get(resource, name))):
+            await pause()
+        return x509.load_pem_x509_certificate(base64.b64decode(told))
+
+    async def tokens(self) -> None:
+        """A second token of the same user; the session of the first ends when that is taken out."""
+        path = self.deployment.path("tokens.csv")
+        first, second = (self.token_kubeconfig(token) for token in ("first", "second"))
+        firsts = await self.until_opens(first)
+        both = b"first,admin,7,system:masters\nsecond,admin,7,system:masters\n"
+        write_private(path, both[:-20])  # a line of which a part is there is none
+        await self.works(await self.until_opens(first))
+        write_private(path, both)
+        again = await self.until_opens(second)
+        await self.works(firsts)
+        write_private(path, both[both.index(b"second") :])
+        lost = await firsts.ended
+        self.assertEqual(lost.ending.reason, "AuthorizationWithdrawn")
+        await self.works(again)
+
+    def token_kubeconfig(self, token: str) -> str:
+        told = json.loads(Path(self.deployment.admin).read_bytes())
+        told["users"][0]["user"] = {"token": token}
+        path = self.deployment.path(f"{token}.kubeconfig")
+        Path(path).write_text(json.dumps(told))
+        return path
+
+
+def has_issued(ca: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except InvalidSignature:
+        return False
+    return True

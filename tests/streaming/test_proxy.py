@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     IStreamLocator,
     Location,
+    Subject,
 )
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.sessions import Session, Sessions, Visit
@@ -52,6 +53,7 @@ class Locator:
         self.problem: Exception | None = None
         self.machine = ""
         """What is known of the subject when there is a problem."""
+        self.later: Callable[[], Deferred[Location]] | None = None
         self.waiting: Deferred[Location] | None = None
 
     def locate(self, request: Request) -> Deferred[Location]:
@@ -61,7 +63,11 @@ class Locator:
         if self.waiting is not None:
             return self.waiting
         subject = replace(request.subject, machine="vm", caller="apiserver")
-        return succeed(Location(subject, self.endpoints, self.path, b"backend:1", self.headers))
+        return succeed(self.at(subject))
+
+    def at(self, subject: Subject) -> Location:
+        host, headers = b"backend:1", self.headers
+        return Location(subject, self.endpoints, self.path, host, headers, later=self.later)
 
 
 class Proxying(Dispatcher):
@@ -628,6 +634,24 @@ class EndElsewhereTests(ProxyTestCase):
         self.locator.endpoints[0] = ("10.0.0.0:1", control)
         self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
         self.assertIn(b"&session=theirs&", control.transport.value().split(b"\r\n")[0])
+        self.clock.advance(60)
+
+    def test_later(self) -> None:
+        """Where credentials may be others by then, the next hop is asked with those."""
+        control = OneConnection()
+
+        def later() -> Deferred[Location]:
+            headers = [(b"Authorization", b"Bearer tomorrow")]
+            subject = Subject("s-1", "ann")
+            return succeed(Location(subject, [("there", control)], b"/x", b"there:2", headers))
+
+        self.locator.later = later
+        self.ask()
+        self.backend.protocol.dataReceived(SWITCHED + b"\r\n")
+        self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+        head = control.transport.value().split(b"\r\n")
+        self.assertIn(b"Authorization: Bearer tomorrow", head)
+        self.assertIn(b"Host: there:2", head)
         self.clock.advance(60)
 
 

@@ -250,6 +250,21 @@ class ClientCredentialsTests(LoopbackCase):
         clock.advance(1)
         self.assertIsNot(credentials.to("localhost")._context, first)
 
+    async def test_made_before(self) -> None:
+        """
+        What was made of them before a CA was exchanged leads to servers of the new one, and no longer
+        to those of the old: sessions keep it for as long as they are open.
+        """
+        clock = Clock()
+        credentials = self.credentials(clock)
+        kept = credentials.to("localhost")
+        self.write("ca.crt", authority("tomorrow").certificate_pem)
+        clock.advance(1)
+        tomorrows = authority("tomorrow").issue_server(["localhost"])
+        await self.pair(self.server_tls(tomorrows), kept)
+        with self.assertRaises(VerificationError):
+            await self.pair(self.server_tls(), kept)
+
     def test_missing(self) -> None:
         """A missing CA is named when it is loaded, not before."""
         credentials = ClientCredentials(ca="/nowhere/ca.crt", clock=Clock())

@@ -24,11 +24,9 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted_exec.api.status import APIError, BadGateway, NotImplementedByBackend
 from twisted_exec.iri.target import TargetError, check_socket, parse_target
 from twisted_exec.poollet.allowed import Allowed, Place, is_loopback, same_host
-from twisted_exec.tls import pem
-from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint, unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.files import Reloading
 
 MAX_URL_CHARACTERS = 4096
 
@@ -81,9 +79,9 @@ class Dialler:
             theirs = [Place(same_host(self._runtime.host))]
         self._allowed = Allowed.of([*allowed, *theirs], loopback=not theirs)
         self._connect_seconds = connect_seconds
-        self._ca: Reloading[bytes] | None = None
+        self._ca: ClientCredentials | None = None
         if runtime_ca:
-            self._ca = Reloading([runtime_ca], _checked, reactor)
+            self._ca = ClientCredentials(ca=runtime_ca, clock=reactor)
 
     def load(self) -> None:
         """
@@ -181,18 +179,13 @@ class Dialler:
             place = f"{host[:253]}:{port}"
             raise _refusal(f"it leads to {place}, which is not allowed (--exec-url-allowed)")
         try:
-            tls = ClientTLS(host, ca_pem=self._ca.get())
+            tls = self._ca.to(host)
         except TLSConfigError as problem:
             raise _refusal(str(problem)) from None
         endpoint = client_endpoint(
             self._reactor, host, port, tls, timeout_seconds=self._connect_seconds
         )
         return f"the machine runtime at {host}:{port}", endpoint, _host_header(host, port)
-
-
-def _checked(ca_pem: bytes) -> bytes:
-    pem.certificates(ca_pem, "the CA of the machine runtime")
-    return ca_pem
 
 
 def _host_header(host: str, port: int) -> bytes:

@@ -92,6 +92,8 @@ class Location:
         the request says; ``None`` for those that it asks for.
     :param again: where the same session goes when it must ask once more, for a backend
         whose path is good for one request; ``None`` where it may be asked twice.
+    :param later: the same place as it is reached by then, for what is asked about a stream that has
+        been open for long; ``None`` where the endpoints take new credentials by themselves.
     """
 
     subject: Subject
@@ -101,6 +103,7 @@ class Location:
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
     streams: Collection[Channel] | None = None
     again: Callable[[], Deferred[Location]] | None = None
+    later: Callable[[], Deferred[Location]] | None = None
 
 
 class IStreamLocator(Interface):

@@ -368,6 +368,8 @@ class _Passage:
 
     async def _ask_to_end(self, ending: Ending) -> None:
         """:raises Exception: the next hop will not."""
+        if self._location.later is not None:
+            self._location = await self._location.later()
         _, connection = await self._connect()
         location = self._location
         path = _joined(location.path, ending_query(self._known_as, ending))

@@ -78,7 +78,8 @@ class ClientTLS:
         self.hostname = hostname
         self._identity, self._server_name = _service(hostname)
         self._insecure, self._check = insecure_skip_verify, check
-        self._context = _shared_context(ca_pem, certificate_pem, key_pem, tuple(alpn))
+        self._alpn = tuple(alpn)
+        self._context = _shared_context(ca_pem, certificate_pem, key_pem, self._alpn)
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """One connection's engine; a server that fails verification aborts ``tlsProtocol``."""
@@ -217,19 +218,13 @@ class ClientCredentials:
 
     def to(self, hostname: str, *, check: Check | None = None) -> ClientTLS:
         """
-        These credentials, towards one server, as the files are now.
+        These credentials, towards one server.
+
+        It is good for long: each connection is made with the files as they are then.
 
         :raises TLSConfigError: the files never made sense, or the hostname is none.
         """
-        ca_pem, certificate_pem, key_pem = self._pems.get()
-        return ClientTLS(
-            hostname,
-            ca_pem=ca_pem,
-            certificate_pem=certificate_pem,
-            key_pem=key_pem,
-            insecure_skip_verify=self._insecure,
-            check=check,
-        )
+        return _CurrentTLS(self._pems, hostname, self._insecure, check)
 
     def _parse(self, *contents: bytes) -> tuple[bytes | None, bytes, bytes]:
         remaining = list(contents)
@@ -247,6 +242,32 @@ class ClientCredentials:
             ),
         )
         return ca_pem, certificate_pem, key_pem
+
+
+class _CurrentTLS(ClientTLS):
+    """What a client demands and shows by the time it connects."""
+
+    def __init__(
+        self,
+        pems: Reloading[tuple[bytes | None, bytes, bytes]],
+        hostname: str,
+        insecure_skip_verify: bool,
+        check: Check | None,
+    ) -> None:
+        self._pems = pems
+        ca_pem, certificate_pem, key_pem = pems.get()
+        super().__init__(
+            hostname,
+            ca_pem=ca_pem,
+            certificate_pem=certificate_pem,
+            key_pem=key_pem,
+            insecure_skip_verify=insecure_skip_verify,
+            check=check,
+        )
+
+    def _engine(self, tlsProtocol: Any, plug: socket.socket | None) -> SSL.Connection:
+        self._context = _shared_context(*self._pems.get(), self._alpn)
+        return super()._engine(tlsProtocol, plug)
 
 
 _contexts: OrderedDict[bytes, SSL.Context] = OrderedDict()

@@ -99,6 +99,7 @@ class Way:
             host=host_header(config),
             headers=headers,
             streams=TERMINAL,
+            later=lambda: Deferred.fromCoroutine(self.to(subject, grant)),
         )
 
 
