@@ -4,9 +4,11 @@ Tests for :mod:`twisted_exec.apiserver.discovery`, ``openapi`` and the paths tha
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
-from tests.apiserver.support import APITestCase
+from tests.apiserver.support import MACHINES, APITestCase
 from twisted_exec.api import kinds
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -119,6 +121,20 @@ class OpenAPITests(APITestCase):
             self.assertEqual((again.code, again.body), (304, b""), path)
             other = ("If-None-Match", '"other"')
             self.assertEqual(self.ask("GET", path, user="jane", headers=[accept, other]).code, 200)
+
+    def test_v2_as_json(self) -> None:
+        """A kube-apiserver in front gets version 2 as JSON, whose references all lead somewhere."""
+        told = self.answer("GET", "/openapi/v2", headers=[("Accept", "application/json")])
+        self.assertEqual(told["swagger"], "2.0")
+        text, definitions = json.dumps(told), told["definitions"]
+        self.assertNotIn("#/components/", text)
+        for reference in set(re.findall(r'"#/definitions/([^"]+)"', text)):
+            self.assertIn(reference, definitions)
+        machines = told["paths"][MACHINES.replace("default", "{namespace}")]
+        self.assertEqual(machines["parameters"][0]["type"], "string")
+        body = machines["post"]["parameters"][-1]
+        self.assertEqual((body["name"], body["in"]), ("body", "body"))
+        self.assertIn(body["schema"]["$ref"].removeprefix("#/definitions/"), definitions)
 
     def test_v2(self) -> None:
         """The empty document that older kubectl accepts."""

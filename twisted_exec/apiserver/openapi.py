@@ -3,7 +3,8 @@ OpenAPI: what kubectl validates ``create`` and ``apply`` against, and ``explain`
 
 Version 3 is served per group and version, made from the kinds' own schemas.
 Version 2 is asked for by kubectl before 1.29 in a binary form only; an empty
-document satisfies it, and validation then uses version 3.
+document satisfies it, and validation then uses version 3.  A kube-apiserver in front asks
+for it as JSON (:mod:`.openapi_v2`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from twisted_exec.api import patch, strategy
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.schema import Schema
+from twisted_exec.apiserver.openapi_v2 import joined
 from twisted_exec.apiserver.registry import Registry
 
 V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -33,13 +35,14 @@ class OpenAPI:
     """The documents of one server, rendered once."""
 
     def __init__(self, registry: Registry) -> None:
-        self._documents = {
-            path_of(group, version): json.dumps(
-                document(registry, group, version), separators=(",", ":")
-            ).encode()
+        documents = {
+            path_of(group, version): document(registry, group, version)
             for group, versions in registry.groups.items()
             for version in versions
         }
+        self._documents = {path: _rendered(told) for path, told in documents.items()}
+        self.v2 = _rendered(joined(documents.values()))
+        """``GET /openapi/v2`` as JSON."""
 
     def index(self) -> Object:
         """``GET /openapi/v3``.  The hash lets clients keep what they have."""
@@ -53,6 +56,10 @@ class OpenAPI:
     def of(self, path: str) -> bytes | None:
         """``GET /openapi/v3/PATH``, such as ``apis/GROUP/VERSION``; JSON."""
         return self._documents.get(path)
+
+
+def _rendered(told: Object) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()
 
 
 def hash_of(text: bytes) -> str:

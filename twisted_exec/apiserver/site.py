@@ -17,6 +17,7 @@ from twisted_exec.api.status import APIError, MethodNotAllowed, NotAcceptable
 from twisted_exec.apiserver import discovery
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.apiserver.openapi import V2_CONTENT_TYPE, V2_DOCUMENT, OpenAPI, hash_of, path_of
+from twisted_exec.apiserver.openapi_v2 import JSON
 from twisted_exec.apiserver.options import media_ranges
 from twisted_exec.apiserver.probes import Probes
 from twisted_exec.apiserver.registry import Registry
@@ -163,7 +164,12 @@ class Documents:
 
     async def _openapi_v2(self, request: Request, values: Mapping[str, str]) -> None:
         await self._allow(request)
-        _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
+        request.setHeader(b"Vary", b"Accept")
+        accept = request.requestHeaders.getRawHeaders(b"accept", [b""])[0].decode("latin-1")
+        if accept and media_ranges(accept)[0][0] == JSON:
+            _respond_document(request, self._openapi.v2, JSON)
+        else:
+            _respond_document(request, V2_DOCUMENT, V2_CONTENT_TYPE)
 
     async def _figures(self, request: Request, values: Mapping[str, str]) -> None:
         await self._allow(request)

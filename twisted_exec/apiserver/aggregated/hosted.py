@@ -24,9 +24,12 @@ from zope.interface import implementer
 from twisted_exec.api.kinds import EVENTS, LEASES, NAMESPACES
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import (
+    AlreadyExists,
     APIError,
+    Conflict,
     Expired,
     InternalError,
+    NotFound,
     ServiceUnavailable,
 )
 from twisted_exec.kube.interfaces import IKubeClient
@@ -50,12 +53,22 @@ _OWN = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFie
 """Of an object's metadata, what a server says itself when it makes one."""
 
 
-def unavailable(error: APIError) -> APIError:
+def unavailable(resource: Resource, error: APIError) -> APIError:
     """
     What the host answered, for the user whose request needed it.
 
     Neither its 401 nor its 403 is theirs, and what may pass is worth another try.
+    Whoever asks a store catches what a store says, so that is what it is made of.
     """
+    if error.code == 404 and not isinstance(error, NotFound):
+        name = str(error.details.get("name", ""))
+        return NotFound(resource.plural, name, resource.group, error.message)
+    if error.code == 409 and not isinstance(error, Conflict | AlreadyExists):
+        if error.reason == AlreadyExists.reason:
+            return AlreadyExists(
+                resource.plural, str(error.details.get("name", "")), resource.group
+            )
+        return Conflict(error.message, details=error.details)
     if error.code in (401, 403):
         return InternalError(f"the host cluster refuses this server: {error.message}")
     if error.code == 429 or error.code >= 500:
@@ -168,7 +181,7 @@ class HostedStorage(Service):
         known = source.get(name, namespace) if source is not None else None
         if known is not None:
             return defer.succeed(known)
-        return self._told(self._client.get(resource, name, namespace))
+        return self._told(resource, self._client.get(resource, name, namespace))
 
     def list(
         self,
@@ -184,7 +197,7 @@ class HostedStorage(Service):
         source = self._synced(resource, namespace)
         if source is not None:
             return defer.succeed(_listing(resource, list(source), namespace))
-        listed = self._told(self._client.list(resource, namespace))
+        listed = self._told(resource, self._client.list(resource, namespace))
         return listed.addCallback(lambda told: _listing(resource, told["items"], namespace))
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
@@ -193,14 +206,16 @@ class HostedStorage(Service):
         for key in _OWN:
             new["metadata"].pop(key, None)
         namespace = new["metadata"].get("namespace", "")
-        return self._told(self._client.create(resource, new, namespace))
+        return self._told(resource, self._client.create(resource, new, namespace))
 
     def update(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """As :meth:`IStorage.update`."""
         new = copy.deepcopy(dict(obj))
         # The host notes who manages what by who writes it.
         new["metadata"].pop("managedFields", None)
-        return self._told(self._client.update(resource, new, new["metadata"].get("namespace", "")))
+        return self._told(
+            resource, self._client.update(resource, new, new["metadata"].get("namespace", ""))
+        )
 
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """As :meth:`IStorage.delete`; the object as it was known."""
@@ -208,7 +223,7 @@ class HostedStorage(Service):
         done = self._client.delete(
             resource, metadata["name"], metadata.get("namespace", ""), uid=metadata["uid"]
         )
-        return self._told(done).addCallback(lambda _: obj)
+        return self._told(resource, done).addCallback(lambda _: obj)
 
     def watch(
         self,
@@ -243,10 +258,10 @@ class HostedStorage(Service):
         for problem in self.problems:
             raise ServiceUnavailable(problem)
 
-    def _told(self, asked: Deferred[Object]) -> Deferred[Object]:
+    def _told(self, resource: Resource, asked: Deferred[Object]) -> Deferred[Object]:
         def failed(failure: Any) -> Any:
             failure.trap(APIError)
-            raise unavailable(failure.value) from None
+            raise unavailable(resource, failure.value) from None
 
         return asked.addErrback(failed)
 

@@ -1,0 +1,44 @@
+"""
+What a server must be allowed at its host: the roles that its user there has to have.
+
+Manifests say the same (``docs/deploy``), and a test holds them to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import EVENTS, LEASES, NAMESPACES
+from twisted_exec.api.meta import Resource
+from twisted_exec.apiserver.leading import NAMESPACE as ELECTION
+from twisted_exec.auth.rules import Rule
+
+DELEGATOR = "system:auth-delegator"
+"""A ClusterRole of the host's own: to ask whose a token is, and who may."""
+READER = "extension-apiserver-authentication-reader"
+"""A Role of the host's own in ``kube-system``: to read whom to believe."""
+
+_FOLLOW = ("get", "list", "watch")
+
+
+def _on(resource: Resource, *verbs: str) -> Rule:
+    return Rule(verbs, (resource.group,), (resource.plural,))
+
+
+def cluster_rules() -> tuple[Rule, ...]:
+    """Of a ClusterRole: namespaces are looked at, Events told."""
+    return (
+        _on(NAMESPACES.resource, *_FOLLOW),
+        _on(EVENTS.resource, "get", "create", "update"),
+    )
+
+
+def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[Rule, ...]]]:
+    """
+    Of Roles, each with its namespace: of several servers one is elected, and poollets' heartbeats
+    are heard.
+    """
+    yield ELECTION, (_on(LEASES.resource, *_FOLLOW, "create", "update"),)
+    for namespace in sorted({each.lease_namespace for each in dialects} - {""}):
+        yield namespace, (_on(LEASES.resource, *_FOLLOW),)
