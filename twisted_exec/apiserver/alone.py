@@ -148,5 +148,6 @@ class Alone:
         await bootstrap(self.storage, verbs, objects, expected)
 
     def close(self) -> Deferred[Any]:
-        """As :meth:`Ground.close`: nothing is."""
+        """As :meth:`Ground.close`: connections to those who issue tokens."""
+        self._credentials.close()
         return succeed(None)

@@ -273,7 +273,6 @@ class APIServer(Service):
         ending = Ending(SHUTTING_DOWN, _STOPPING)
         await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
         await withdrawing
-        self._credentials.close()
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._ground.close()

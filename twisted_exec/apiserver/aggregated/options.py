@@ -4,7 +4,7 @@ The options of a server that is behind another, as Kubernetes' own servers of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twisted.python.usage import UsageError
@@ -14,6 +14,7 @@ from twisted_exec.apiserver.aggregated.trust import Overrides
 from twisted_exec.apiserver.identity_options import IdentityOptions
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
+from twisted_exec.observe.program import BrowserOptions
 
 _AGENT = "exec-apiserver"
 _HEADERS = {
@@ -69,10 +70,16 @@ def check(options: Mapping[str, Any]) -> None:
             if options[name] is not None:
                 raise UsageError(f"--{name} needs --aggregated: there is no host")
         return
-    known = {name: _HOSTS for name, *_ in IdentityOptions.optParameters}
-    for name, why in {**known, **_REFUSED}.items():
-        if options[name]:
+    for name, default, why in (*_known(), *((name, None, why) for name, why in _REFUSED.items())):
+        if options[name] and options[name] != default:
             raise UsageError(f"--{name} cannot go with --aggregated: {why}")
+
+
+def _known() -> Iterator[tuple[str, Any, str]]:
+    """The options that say who is known to a server that is alone, with their defaults."""
+    for each in IdentityOptions.__mro__:
+        if issubclass(each, BrowserOptions) and each is not BrowserOptions:
+            yield from ((name, told[1], _HOSTS) for name, *told in each.__dict__["optParameters"])
 
 
 def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
