@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.interop.ironcore import PROXY, Make, kubectl
+from tests.interop.hosts import kubectl
+from tests.interop.ironcore import PROXY, Make
 from tests.interop.programs import Programs, answers, free_port
 from twisted_exec.api import dialects
 from twisted_exec.tls.files import read_file

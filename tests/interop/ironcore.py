@@ -8,18 +8,14 @@ one for clients, one for kube-apiserver as a front proxy.
 from __future__ import annotations
 
 import base64
-import json
 import os
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-
-from tests.interop.programs import Programs, answers, free_port
+from tests.interop.hosts import HostCluster, kubectl
+from tests.interop.programs import free_port
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import CLIENT, PKI, Pair, create_pki, write_kubeconfig
+from twisted_exec.tls.pki import Pair
 
 PROXY = "foreign-apiserver"
 """The name that the foreign API server shows to poollets."""
@@ -75,25 +71,10 @@ def onmetal(directory: str) -> Make:
     )
 
 
-def kubectl(kubeconfig: str, *arguments: str, check: bool = True, input: str = "") -> str:
-    """What it prints; empty when it fails and ``check`` is false."""
-    done = subprocess.run(
-        ["kubectl", f"--kubeconfig={kubeconfig}", *arguments],
-        input=input,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if done.returncode and check:
-        raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
-    return done.stdout if done.returncode == 0 else ""
-
-
-class ForeignCluster:
+class ForeignCluster(HostCluster):
     """
     etcd, kube-apiserver and an aggregated API server of ironcore or onmetal.
 
-    :ivar kubeconfig: of an administrator, at kube-apiserver.
     :cvar own_program: what the aggregated API server is called in ``programs``.
     """
 
@@ -101,52 +82,22 @@ class ForeignCluster:
     own_program = "aggregated"
 
     def __init__(self, make: Make, kube_apiserver: str, name: str = "cluster") -> None:
+        super().__init__(kube_apiserver, name)
         self.make = make
-        self.name = name
-        self.programs = Programs(f"{name}-", keep=bool(os.environ.get("KEEP_LOGS")))
-        self.pki: PKI = create_pki(self.programs.path("pki"))
-        self.port, self._own, self._store, self._peers = (free_port() for _ in range(4))
-        self._kube_apiserver = kube_apiserver
-        self.kubeconfig = self.user("admin", ["system:masters"])
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        self._own = free_port()
 
     @property
     def own_port(self) -> int:
         """Of the aggregated API server, which can be asked directly, too."""
         return self._own
 
-    def client(self, user: str, groups: list[str]) -> Pair:
-        """A client certificate."""
-        pair = self.pki.pair(f"user-{user.replace(':', '_')}")
-        if not pair.exists:
-            self.pki.authority(CLIENT).issue_client(user, groups).write(pair.certificate, pair.key)
-        return pair
-
-    def user(self, user: str, groups: list[str]) -> str:
-        """A user's kubeconfig; :return: its path."""
-        pair = self.client(user, groups)
-        path = self.programs.path(f"{user.replace(':', '_')}.kubeconfig")
-        write_kubeconfig(
-            path,
-            server=self.url,
-            ca_pem=read_file(self.pki.serving_ca),
-            certificate_pem=read_file(pair.certificate),
-            key_pem=read_file(pair.key),
-            user=user,
-            replace=True,
-        )
-        return path
-
     def start(self) -> None:
         """Returns when all its API groups are served."""
         serving, front = self.pki.issue_apiserver(
             ["localhost", "127.0.0.1", "aggregated.kube-system.svc"], replace=True
         )
-        self._start_store()
-        self._start_kube(serving, front)
+        self.start_store()
+        self.start_kube(serving, front, self.pki.forwarding_ca, "exec-apiserver")
         self._aggregate()
         self._start_own(serving)
         for group in self.make.groups:
@@ -156,65 +107,6 @@ class ForeignCluster:
                     self.kubeconfig, "get", "--raw", f"/apis/{group}/v1alpha1", check=False
                 ),
             )
-
-    def stop(self) -> None:
-        self.programs.stop()
-
-    def _start_store(self) -> None:
-        store, peers = (f"http://127.0.0.1:{port}" for port in (self._store, self._peers))
-        self.programs.run(
-            "etcd",
-            "etcd",
-            "--data-dir=etcd",
-            f"--listen-client-urls={store}",
-            f"--advertise-client-urls={store}",
-            f"--listen-peer-urls={peers}",
-            "--unsafe-no-fsync",
-        )
-        self.programs.until("etcd", lambda: answers(f"{store}/health"))
-
-    def _start_kube(self, serving: Pair, front: Pair) -> None:
-        self._make_account_key()
-        self.programs.run(
-            "kube-apiserver",
-            self._kube_apiserver,
-            f"--etcd-servers=http://127.0.0.1:{self._store}",
-            f"--secure-port={self.port}",
-            "--bind-address=127.0.0.1",
-            f"--tls-cert-file={serving.certificate}",
-            f"--tls-private-key-file={serving.key}",
-            f"--client-ca-file={self.pki.client_ca}",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--service-account-issuer=https://nobody.example",
-            "--service-account-key-file=accounts.key",
-            "--service-account-signing-key-file=accounts.key",
-            "--disable-admission-plugins=ServiceAccount",
-            f"--requestheader-client-ca-file={self.pki.forwarding_ca}",
-            "--requestheader-allowed-names=exec-apiserver",
-            "--requestheader-username-headers=X-Remote-User",
-            "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-            f"--proxy-client-cert-file={front.certificate}",
-            f"--proxy-client-key-file={front.key}",
-            "--enable-aggregator-routing=false",
-        )
-        admin = self.client("admin", ["system:masters"])
-        self.programs.until(
-            "kube-apiserver",
-            lambda: answers(
-                f"{self.url}/readyz", self.pki.serving_ca, (admin.certificate, admin.key)
-            ),
-        )
-
-    def _make_account_key(self) -> None:
-        key = rsa.generate_private_key(65537, 2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
-        self.programs.write("accounts.key", pem.decode())
 
     def _aggregate(self) -> None:
         service = {
@@ -245,7 +137,7 @@ class ForeignCluster:
         self.programs.run(
             self.own_program,
             self.make.program(self.make.apiserver),
-            f"--etcd-servers=http://127.0.0.1:{self._store}",
+            f"--etcd-servers={self.store}",
             f"--kubeconfig={self.kubeconfig}",
             f"--authentication-kubeconfig={self.kubeconfig}",
             f"--authorization-kubeconfig={self.kubeconfig}",
@@ -259,8 +151,3 @@ class ForeignCluster:
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
             "--machinepoollet-preferred-address-types=InternalIP",
         )
-
-    def apply(self, *objects: dict[str, Any]) -> None:
-        """Make objects, whatever validation this kubectl would do."""
-        document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        kubectl(self.kubeconfig, "apply", "--validate=false", "-f", "-", input=json.dumps(document))

@@ -25,7 +25,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.interop import chains
 from tests.interop.chains import CLASS, Backend, Cluster, LibvirtProvider, OurCluster
-from tests.interop.ironcore import ForeignCluster, Make, ironcore, kubectl, onmetal
+from tests.interop.hosts import kubectl
+from tests.interop.ironcore import ForeignCluster, Make, ironcore, onmetal
 from tests.interop.programs import Programs
 
 PAGE = Path(__file__).parents[2] / "docs/reference/peers.rst"

@@ -1,0 +1,202 @@
+"""
+Our API server behind a real kube-apiserver, deployed by the manifests of the documentation.
+
+``kubectl apply -k`` makes what is in ``docs/deploy/kubernetes/example``, and kube-apiserver judges
+it.  There is no kubelet: what one would do with the Deployment is done here.  Its Secrets are read
+back and laid into files, its arguments are those that the Deployment has, and the program's
+kubeconfig holds a token of its ServiceAccount; so it may do what the manifests allow, and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.interop.chains import ours
+from tests.interop.hosts import HostCluster, kubectl
+from tests.interop.ironcore import Make, ironcore
+from tests.interop.programs import free_port
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.pki import Pair
+
+KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
+NAMESPACE = "twisted-exec"
+NAME = "exec-apiserver"
+FRONT = "front-proxy-client"
+
+
+class AggregatedCluster(HostCluster):
+    """
+    etcd, kube-apiserver, and ``exec-apiserver --aggregated`` behind it.
+
+    :ivar own_port: where ours can be asked directly.
+    :cvar own_program: what it is called in ``programs``.
+    """
+
+    ours = True
+    own_program = "apiserver"
+
+    def __init__(self, kube_apiserver: str, name: str = "aggregated") -> None:
+        super().__init__(kube_apiserver, name)
+        self.make: Make = ironcore("")
+        self.own_port = free_port()
+
+    @property
+    def own_url(self) -> str:
+        return f"https://127.0.0.1:{self.own_port}"
+
+    def start(self) -> None:
+        """Returns when every APIService is available."""
+        service = f"{NAME}.{NAMESPACE}.svc"
+        serving, _ = self.pki.issue_apiserver(["localhost", "127.0.0.1", service], replace=True)
+        self.pki.issue_poollet("consoles", [f"consoles.{NAMESPACE}.svc"], replace=True)
+        front_ca = Authority.create("front proxy CA")
+        self.front_ca = self.programs.write("front-ca.crt", front_ca.certificate_pem.decode())
+        self.front = self.pki.pair("front-proxy")
+        front_ca.issue_client(FRONT).write(self.front.certificate, self.front.key)
+        self.start_store()
+        self.start_kube(
+            serving, self.front, self.front_ca, FRONT, "--requestheader-uid-headers=X-Remote-Uid"
+        )
+        self.deploy()
+        self.start_own()
+        self.wait()
+
+    def deploy(self) -> None:
+        """Apply the example, but that the Service is this host."""
+        root = self.programs.directory / "deploy"
+        shutil.copytree(KUBERNETES, root)
+        overlay = root / "example"
+        shutil.copytree(self.pki.directory, overlay / "pki")
+        (overlay / "etcd").mkdir()
+        for name in ("ca.crt", "client.crt", "client.key"):
+            # etcd is asked in the clear here.
+            shutil.copy(self.pki.serving_ca, overlay / "etcd" / name)
+        path = overlay / "kustomization.yaml"
+        told = yaml.safe_load(path.read_text())
+        told["patches"] = [
+            _patch("Service", NAME, "/spec", {"type": "ExternalName", "externalName": "localhost"}),
+            _patch("APIService", ".*", "/spec/service/port", self.own_port),
+        ]
+        path.write_text(yaml.safe_dump(told))
+        kubectl(self.kubeconfig, "apply", "--validate=strict", "-k", str(overlay))
+
+    def start_own(self, name: str = "", port: int = 0) -> None:
+        """
+        Start our API server, as the Deployment says.
+
+        :param name: of another replica, which has a port of its own.
+        """
+        pod = self.get("deployment", NAME, NAMESPACE)["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounted = self._mount(pod, container)
+        words = [self._meant(word, mounted, port or self.own_port) for word in container["args"]]
+        program = name or self.own_program
+        self.programs.run(
+            program,
+            *ours(words[0]),
+            *words[1:],
+            f"--kubeconfig={self.account(pod['serviceAccountName'])}",
+            f"--audit-log={program}.audit",
+        )
+
+    def _mount(self, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, str]:
+        """The Secrets of a pod as files; :return: the directory of each path in the container."""
+        secrets = {one["name"]: one["secret"] for one in pod["volumes"] if "secret" in one}
+        found = {}
+        for mount in container["volumeMounts"]:
+            if mount["name"] in secrets:
+                name = secrets[mount["name"]]["secretName"]
+                directory = self.programs.directory / f"secret-{name}"
+                directory.mkdir(exist_ok=True)
+                for key, value in self.get("secret", name, NAMESPACE)["data"].items():
+                    (directory / key).write_bytes(base64.b64decode(value))
+                found[mount["mountPath"]] = str(directory)
+        return found
+
+    def _meant(self, word: str, mounted: dict[str, str], port: int) -> str:
+        if word.startswith("--listen="):
+            return f"--listen=tcp:{port}:interface=127.0.0.1"
+        if word.startswith("--storage="):
+            return f"--storage=etcd:{self.store}"
+        if word.startswith("--drain-seconds="):
+            return "--drain-seconds=1"
+        for path, directory in mounted.items():
+            word = word.replace(f"={path}/", f"={directory}/")
+        return word
+
+    def account(self, name: str) -> str:
+        """The path of a kubeconfig with a token of a ServiceAccount."""
+        token = kubectl(
+            self.kubeconfig, "create", "token", name, f"--namespace={NAMESPACE}", "--duration=4h"
+        )
+        cluster = {"server": self.url, "certificate-authority": self.pki.serving_ca}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "host", "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token.strip()}}],
+            "contexts": [{"name": "host", "context": {"cluster": "host", "user": name}}],
+            "current-context": "host",
+        }
+        return self.programs.write(f"account-{name}.kubeconfig", json.dumps(document))
+
+    def wait(self) -> None:
+        """Until kube-apiserver passes requests on to ours."""
+        for service in self.services():
+            self.programs.until(
+                f"{service} is available",
+                lambda service=service: self._available(service),
+            )
+
+    def services(self) -> list[str]:
+        """The names of our APIServices."""
+        listed = json.loads(kubectl(self.kubeconfig, "get", "apiservices", "-o", "json"))
+        return [
+            each["metadata"]["name"]
+            for each in listed["items"]
+            if (each["spec"].get("service") or {}).get("name") == NAME
+        ]
+
+    def _available(self, service: str) -> bool:
+        path = 'jsonpath={.status.conditions[?(@.type=="Available")].status}'
+        return kubectl(self.kubeconfig, "get", "apiservice", service, "-o", path) == "True"
+
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+        """An object as kube-apiserver has it."""
+        told = [f"--namespace={namespace}"] if namespace else []
+        found: dict[str, Any] = json.loads(
+            kubectl(self.kubeconfig, "get", kind, name, *told, "-o", "json")
+        )
+        return found
+
+    def may(self, user: str, *rules: dict[str, list[str]], groups: tuple[str, ...] = ()) -> Pair:
+        """A user who may do this everywhere, and nothing besides; :return: their certificate."""
+        rbac = "rbac.authorization.k8s.io"
+        self.apply(
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": user},
+                "rules": list(rules),
+            },
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": user},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": user},
+                "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+            },
+        )
+        return self.client(user, list(groups))
+
+
+def _patch(kind: str, name: str, path: str, value: Any) -> dict[str, Any]:
+    patch = json.dumps([{"op": "replace", "path": path, "value": value}])
+    return {"target": {"kind": kind, "name": name}, "patch": patch}
