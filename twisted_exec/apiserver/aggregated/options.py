@@ -79,7 +79,9 @@ def _known() -> Iterator[tuple[str, Any, str]]:
     """The options that say who is known to a server that is alone, with their defaults."""
     for each in IdentityOptions.__mro__:
         if issubclass(each, BrowserOptions) and each is not BrowserOptions:
-            yield from ((name, told[1], _HOSTS) for name, *told in each.__dict__["optParameters"])
+            yield from (
+                (name, told[1], _HOSTS) for name, *told in each.__dict__.get("optParameters", ())
+            )
 
 
 def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
