@@ -4,13 +4,14 @@ Tests for :mod:`twisted_exec.auth.oidc_keys`.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Coroutine
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -268,3 +269,17 @@ class HTTPSFetcherTests(TestCase):
         asking = self.fetcher.fetch(self.provider.url + KEYS, self.provider.ca_pem)
         asking.cancel()
         await self.assertFailure(asking, Exception)
+
+    async def test_given_up(self) -> None:
+        """A question can be given up at any time, and leaves nothing behind."""
+        for turns in range(24):
+            asking = self.fetcher.fetch(self.provider.url + KEYS, self.provider.ca_pem)
+            for _ in range(turns):
+                await deferLater(reactor, 0)
+            asking.cancel()
+            try:
+                await asking
+            except (CancelledError, Unpublished):
+                continue
+        gc.collect()
+        self.assertEqual(self.flushLoggedErrors(), [])

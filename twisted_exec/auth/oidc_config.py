@@ -58,9 +58,11 @@ class Issuers:
         return Reloading(paths, self._optional, clock)
 
     def _optional(self, ca_pem: bytes = b"") -> tuple[Issuer, ...]:
-        if ca_pem:
+        if self.issuer is None:
+            return ()
+        if self.ca_file:
             pem.certificates(ca_pem, f"CA of the identity provider {self.ca_file!r}")
-        return (replace(self.issuer, ca_pem=ca_pem),) if self.issuer is not None else ()
+        return (replace(self.issuer, ca_pem=ca_pem or self.issuer.ca_pem),)
 
 
 class _Fault(Exception):

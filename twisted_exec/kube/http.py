@@ -111,8 +111,11 @@ class HTTPTransport:
 
     def close(self) -> Deferred[None]:
         """Close idle connections; fires when they are closed."""
-        closing: Deferred[None] = self._pool.closeCachedConnections()
-        return closing
+        # Who gives up waiting must not cancel what closes: nobody would hear of that.
+        closed: Deferred[None] = Deferred()
+        closing = self._pool.closeCachedConnections()
+        closing.addBoth(lambda _: None if closed.called else closed.callback(None))
+        return closed
 
     async def collect(
         self, request: Request, *, timeout_seconds: float, limit_bytes: int

@@ -1,0 +1,150 @@
+"""
+People with tokens of an identity provider, through a whole API server.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase
+from tests.auth import forge
+from tests.auth.provider import DISCOVERY, Provider
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.service import Settings
+from twisted_exec.auth.oidc import LEEWAY_SECONDS
+from twisted_exec.auth.oidc_config import Issuers
+from twisted_exec.auth.oidc_issuer import Claim, Issuer
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import Material
+from twisted_exec.kube.http import Request
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.streaming.interfaces import REVOKED
+
+reactor: Any = _reactor
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+
+class OIDCChainTests(ChainTestCase):
+    """A server with one issuer, whose group ``masters`` may do everything."""
+
+    async def setUp(self) -> None:
+        self.provider = Provider()
+        await self.provider.listen(reactor, self.mktemp())
+        self.addCleanup(self.provider.stop)
+        await super().setUp()
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "oidc-masters"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [{"kind": "Group", "name": "oidc:masters"}],
+        }
+        await self.admin.create(kinds.CLUSTERROLEBINDINGS.resource, binding)
+
+    def settings(self, **more: Any) -> Settings:
+        issuer = Issuer(
+            self.provider.url,
+            ("exec",),
+            Claim("sub", "oidc:"),
+            groups=Claim("groups", "oidc:"),
+            ca_pem=self.provider.ca_pem,
+        )
+        return super().settings(identities=Identities(issuers=Issuers(issuer=issuer)), **more)
+
+    def token(self, seconds: float = 60, **claims: Any) -> bytes:
+        told = {"aud": "exec", "sub": "jane", "groups": ["masters"], "exp": time.time() + seconds}
+        return self.provider.token(**{**told, **claims})
+
+    def by_token(self, token: bytes) -> KubeClient:
+        """A client without a certificate."""
+        config = load(self.kubeconfig("user-admin"))
+        shown = replace(config, certificate=Material(), key=Material(), token=token.decode())
+        made = KubeClient(shown, reactor)
+        self.addCleanup(made.close)
+        return made
+
+    async def who(self, token: bytes) -> dict[str, Any]:
+        told = await self.by_token(token).create(kinds.SELFSUBJECTREVIEWS.resource, REVIEW)
+        found: dict[str, Any] = told["status"]["userInfo"]
+        return found
+
+    async def assertNobody(self, token: bytes) -> None:
+        """It is 401 in one word."""
+        with self.assertRaises(APIError) as caught:
+            await self.who(token)
+        self.assertEqual((caught.exception.code, caught.exception.message), (401, "Unauthorized"))
+
+    async def test_user(self) -> None:
+        """A token is a user with groups, whom roles know."""
+        told = await self.who(self.token())
+        self.assertEqual(told["username"], "oidc:jane")
+        self.assertEqual(told["groups"], ["oidc:masters", "system:authenticated"])
+        await self.by_token(self.token()).list(kinds.MACHINES.resource, "default")
+
+    async def test_never_anonymous(self) -> None:
+        """What is not valid is 401, whichever trick it is."""
+        attacker = forge.rsa_key("attacker")
+        claims = {"iss": self.provider.url, "aud": "exec", "sub": "x", "exp": time.time() + 60}
+        for token in (
+            forge.token(claims, attacker),
+            forge.token(claims, attacker, jwk=forge.jwk(attacker)),
+            forge.token(claims, alg="none").rpartition(b".")[0] + b".",
+            forge.hmac_token(claims, forge.public_pem(forge.rsa_key())),
+            self.token(aud="another"),
+            self.token(seconds=-60),
+            self.token(nbf=time.time() + 60),
+            self.token(sub=""),
+            self.token(iss="https://elsewhere.example"),
+            b"nonsense",
+        ):
+            await self.assertNobody(token)
+
+    async def test_reviewed(self) -> None:
+        """A TokenReview knows them, too."""
+        for token, authenticated in ((self.token(), True), (self.token(aud="another"), False)):
+            review = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token.decode()},
+            }
+            told = await self.admin.create(kinds.TOKENREVIEWS.resource, review)
+            self.assertEqual(told["status"].get("authenticated", False), authenticated)
+            if authenticated:
+                self.assertEqual(told["status"]["user"]["username"], "oidc:jane")
+
+    async def test_session_outlives_no_token(self) -> None:
+        """A console that was opened with a token ends soon after the token."""
+        _, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine(pool=POOL)
+        # Good for two seconds more, because clocks may differ.
+        header = (b"Authorization", b"Bearer " + self.token(seconds=2 - LEEWAY_SECONDS))
+        user = await self.open(user="", headers=[*WEBSOCKET, header])
+        while not user.lost.called:
+            await self.recheck()
+            began = reactor.seconds()
+            await self.until(lambda began=began: reactor.seconds() > began + 0.1)
+        self.assertEqual(self.ends(), [(REVOKED, None)])
+
+    async def test_provider_is_down(self) -> None:
+        """A server whose provider does not answer is ready, and serves all others."""
+        await self.stop()
+        self.provider.answers[DISCOVERY] = (503, {}, b"")
+        await super().setUp()
+        transport = self.admin._http
+        code, *_ = await transport.collect(
+            Request("GET", "/readyz"), timeout_seconds=10, limit_bytes=10000
+        )
+        self.assertEqual(code, 200)
+        await self.assertNobody(self.token())
+        await self.admin.list(kinds.MACHINES.resource, "default")
