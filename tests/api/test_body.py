@@ -132,6 +132,22 @@ class ProtobufTests(SynchronousTestCase):
         self.assertEqual(vectors["kubectl auth whoami"]["kind"], "SelfSubjectReview")
         namespace = vectors["kubectl create namespace foo"]
         self.assertEqual((namespace["kind"], namespace["metadata"]["name"]), ("Namespace", "foo"))
+        account = vectors["kubectl create serviceaccount x"]
+        self.assertEqual((account["kind"], account["metadata"]["name"]), ("ServiceAccount", "x"))
+        (request,) = (told for told in vectors.values() if told["kind"] == "TokenRequest")
+        bound = {"kind": "Secret", "apiVersion": "v1", "name": "pin", "uid": "u-2"}
+        self.assertEqual(
+            request["spec"],
+            {"audiences": ["vault"], "boundObjectRef": bound, "expirationSeconds": 1200},
+        )
+
+    def test_flags(self) -> None:
+        """A flag that is false is left out, unless that means something else than false."""
+        head = b"\x0a\x14\x0a\x02v1\x12\x0eServiceAccount"
+        raw = b"k8s\x00" + head + b"\x12\x02\x20\x00"
+        self.assertIs(protobuf.decode(raw)["automountServiceAccountToken"], False)
+        secret = b"k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Secret\x12\x02\x28\x00"
+        self.assertNotIn("immutable", protobuf.decode(secret))
 
     def test_event(self) -> None:
         """Numbers and times; the zero time is none."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -105,11 +106,13 @@ class APITestCase(SynchronousTestCase):
     :cvar limits: of requests at once.
     :cvar dialects: whose machines there are.
     :cvar pods_view: whether machines are shown as Pods as well.
+    :ivar identities: who is known besides those with :data:`TOKENS`.
     """
 
     limits: Limits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
+    identities = Identities()
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -119,7 +122,8 @@ class APITestCase(SynchronousTestCase):
         path = self.mktemp()
         with open(path, "w") as stream:
             stream.write(TOKENS)
-        self.known = Credentials("", Identities(token_file=path), self.storage, self.clock)
+        told = replace(self.identities, token_file=path)
+        self.known = Credentials("", told, self.storage, self.clock, self.clock.seconds)
         self.parts = self.assemble()
         made = Deferred.fromCoroutine(
             bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))

@@ -49,6 +49,11 @@ def b64(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
+def unb64(text: bytes) -> bytes:
+    """What base64url without padding stands for."""
+    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+
+
 def number(value: int) -> str:
     """A number as a JWK has it."""
     return b64(value.to_bytes((value.bit_length() + 7) // 8, "big")).decode()

@@ -28,6 +28,7 @@ class _Field:
     mapping: bool = False
     number: bool = False
     flag: bool = False
+    pointer: bool = False
     moment: bool = False
     binary: bool = False
 
@@ -46,6 +47,11 @@ def _number(name: str) -> _Field:
 
 def _flag(name: str) -> _Field:
     return _Field(name, flag=True)
+
+
+def _choice(name: str) -> _Field:
+    """A flag that may be absent, which is something else than false."""
+    return _Field(name, flag=True, pointer=True)
 
 
 def _moment(name: str) -> _Field:
@@ -204,6 +210,13 @@ _SIGNING_CONDITION = {
     6: _one("status"),
 }
 _SIGNING_STATUS = {1: _many("conditions", _SIGNING_CONDITION), 2: _binary("certificate")}
+_TOKEN_REQUEST = {
+    1: _many("audiences"),
+    3: _one(
+        "boundObjectRef", {1: _one("kind"), 2: _one("apiVersion"), 3: _one("name"), 4: _one("uid")}
+    ),
+    4: _number("expirationSeconds"),
+}
 _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
     "Event": _EVENT,
     "events.k8s.io/v1/Event": _NEW_EVENT,
@@ -224,6 +237,14 @@ _MESSAGES: Mapping[str, Mapping[int, _Field]] = {
             5: _flag("immutable"),
         }
     ),
+    "ServiceAccount": _object(
+        fields={
+            2: _many("secrets", _OBJECT_REFERENCE),
+            3: _many("imagePullSecrets", {1: _one("name")}),
+            4: _choice("automountServiceAccountToken"),
+        }
+    ),
+    "TokenRequest": _object(fields={2: _one("spec", _TOKEN_REQUEST)}),
     "TokenReview": _object(fields={2: _one("spec", {1: _one("token"), 2: _many("audiences")})}),
     "SubjectAccessReview": _SUBJECT_REVIEW,
     "LocalSubjectAccessReview": _SUBJECT_REVIEW,
@@ -275,7 +296,7 @@ def _message(shape: Mapping[int, _Field], raw: memoryview) -> dict[str, Any]:
         told = _value(known, value)
         if known.repeated:
             result.setdefault(known.name, []).append(told)
-        elif told or known.message is not None:
+        elif told or known.message is not None or known.pointer:
             result[known.name] = told
     return result
 

@@ -138,7 +138,7 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
         obj.pop("status", None)
     if kind.initial_status:
         obj["status"] = copy.deepcopy(dict(kind.initial_status))
-    _complete(kind, obj)
+    completed(kind, obj)
     _raise(kind, obj, [*_metadata_causes(kind, obj), *kind.validate(obj)])
     return obj
 
@@ -179,7 +179,7 @@ def for_update(kind: Kind, body: Object, old: Object, *, subresource: str = "") 
     if subresource:
         return _with_status(kind, obj, old, subresource)
     _carry_over(kind, obj, old)
-    _complete(kind, obj)
+    completed(kind, obj)
     causes = [*_metadata_causes(kind, obj), *_finalizer_causes(obj, old)]
     causes += kind.validate(obj)
     _raise(kind, obj, causes or kind.validate_update(obj, old))
@@ -195,7 +195,7 @@ def _with_status(kind: Kind, given: Object, old: Object, subresource: str) -> Ob
     obj |= status
     if kind.carry_status is not None:
         kind.carry_status(subresource, obj, old)
-    _complete(kind, obj)
+    completed(kind, obj)
     _raise(kind, obj, kind.validate_status(obj, old))
     return obj
 
@@ -301,12 +301,18 @@ def _late(cause: Cause) -> bool:
     return cause["reason"] == "FieldValueRequired"
 
 
-def _complete(kind: Kind, obj: Object) -> None:
+def completed(kind: Kind, obj: Object) -> Object:
+    """
+    The object, to which what is missing and has a default is added in place.
+
+    :raises Invalid: it then still does not fit the schema.
+    """
     whole = full_schema(kind)
     schema.set_defaults(whole, obj)
     if kind.prepare is not None:
         kind.prepare(obj)
     _raise(kind, obj, schema.check(whole, obj))
+    return obj
 
 
 def _name(kind: Kind, metadata: Object) -> None:

@@ -18,6 +18,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.kinds.events import as_core, as_new
+from twisted_exec.apiserver.accounts import IssuerDocuments, TokenRequests
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.expiry import EventExpiry
 from twisted_exec.apiserver.filters import Gate
@@ -32,7 +33,9 @@ from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.apiserver.token_expiry import TokenExpiry
 from twisted_exec.apiserver.verbs import Verbs
+from twisted_exec.apiserver.voided import Voided
 from twisted_exec.auth.interfaces import IRulesAuthorizer
 from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
@@ -69,6 +72,7 @@ class Alone:
         self.authenticator = credentials.authenticator()
         self._authorities, self._own_names = authorities or {}, own_names
         self._signing_seconds = signing_seconds
+        self._voided = Voided(storage)
         self._rules = StoredRules(storage)
         self._rbac = RBACAuthorizer(self._rules)
         self._authorizer: IRulesAuthorizer = self._rbac
@@ -84,7 +88,7 @@ class Alone:
 
     def when_rights_change(self, told: Callable[[], None]) -> None:
         """As :meth:`Ground.when_rights_change`."""
-        self._rules.changed = told
+        self._rules.changed = self._voided.changed = told
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
@@ -96,7 +100,7 @@ class Alone:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`Ground.followers`."""
-        return [self._rules]
+        return [self._rules, self._voided]
 
     def acting(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
@@ -106,6 +110,7 @@ class Alone:
             GatheredRules(self.storage),
             NamespaceLifecycle(self.storage, registry, verbs, reactor),
             EventExpiry(self.storage, reactor, now),
+            TokenExpiry(self.storage, reactor, now),
         ]
         if self._authorities:
             told = (self._dialects, self._authorities, reactor, now)
@@ -118,8 +123,12 @@ class Alone:
         return [(kinds.EVENTS_V1, RenamedStorage(self.storage, kinds.EVENTS_V1, as_new, as_core))]
 
     def add_to(self, routes: Routes, gate: Gate) -> None:
-        """As :meth:`Ground.add_to`: reviews."""
+        """As :meth:`Ground.add_to`: reviews, and tokens."""
         Reviews(gate, self.authorizer, self._credentials.tokens).add_to(routes)
+        issuer = self._credentials.issuer
+        TokenRequests(gate, self.storage, issuer).add_to(routes)
+        if issuer is not None:
+            IssuerDocuments(gate, issuer, self._credentials.jwks_uri).add_to(routes)
 
     def add_probes(self, health: Health) -> None:
         """As :meth:`Ground.add_probes`: there is nothing but the store."""

@@ -153,7 +153,6 @@ class Parts:
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
-    probes: Probes
 
 
 def assemble(
@@ -262,5 +261,4 @@ def assemble(
         verbs=bare,
         watches=watches,
         sessions=sessions,
-        probes=probes,
     )

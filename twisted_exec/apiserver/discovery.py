@@ -80,6 +80,9 @@ def _legacy(kind: Kind, subresource: str) -> Object:
         "kind": _kind_of(kind, subresource),
         "verbs": verbs_of(kind, subresource),
     }
+    if subresource in kind.asked:
+        asked = kind.asked[subresource].resource
+        item |= {"group": asked.group, "version": asked.version}
     if not subresource and kind.short_names:
         item["shortNames"] = list(kind.short_names)
     if not subresource and kind.categories:
@@ -90,7 +93,12 @@ def _legacy(kind: Kind, subresource: str) -> Object:
 def _kind_of(kind: Kind, subresource: str) -> str:
     if subresource in kind.connects:
         return kind.connects[subresource].options
-    return kind.resource.kind
+    return _asked_or(kind, subresource).resource.kind
+
+
+def _asked_or(kind: Kind, subresource: str) -> Kind:
+    """What a subresource is of, if that is another kind; or the kind."""
+    return kind.asked.get(subresource, kind)
 
 
 def aggregated(registry: Registry, *, core: bool, api_version: str) -> Object:
@@ -146,7 +154,7 @@ def _aggregated_resource(kind: Kind) -> Object:
 
 
 def _response_kind(kind: Kind, subresource: str) -> Mapping[str, str]:
-    resource = kind.resource
+    resource = _asked_or(kind, subresource).resource
     return {
         "group": resource.group,
         "version": resource.version,

@@ -123,6 +123,8 @@ def _schemas(kind: Kind) -> Object:
             **connect.schema,
             "x-kubernetes-group-version-kind": [_identity(kind, connect.options)],
         }
+    for asked in kind.asked.values():
+        found |= _schemas(asked)
     return found
 
 
@@ -164,6 +166,8 @@ def _paths(kind: Kind) -> Object:
         found[f"{item}/{status}"] = {
             method: _operation(kind, method) for method in methods if method != "delete"
         } | {"parameters": named}
+    for name, asked in kind.asked.items():
+        found[f"{item}/{name}"] = {"post": _operation(asked, "post"), "parameters": named}
     for text, query in kind.texts.items():
         found[f"{item}/{text}"] = {"get": _text(kind, query), "parameters": named}
     return found

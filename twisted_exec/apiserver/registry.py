@@ -17,6 +17,8 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
     """The verbs that discovery shows for a kind or its subresource."""
     if subresource in kind.connects:
         return ["create", "get"]
+    if subresource in kind.asked:
+        return ["create"]
     if subresource in kind.texts:
         return ["get"]
     if subresource:
@@ -30,7 +32,7 @@ def verbs_of(kind: Kind, subresource: str = "") -> list[str]:
 
 def subresources_of(kind: Kind) -> list[str]:
     """The subresources of a kind, in order."""
-    return sorted([*kind.connects, *kind.texts, *kind.status_subresources])
+    return sorted([*kind.connects, *kind.texts, *kind.asked, *kind.status_subresources])
 
 
 class Registry:

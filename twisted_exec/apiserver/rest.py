@@ -279,7 +279,7 @@ class REST:
         form: Form,
         options: WriteOptions | None = None,
     ) -> None:
-        for warning in _warnings(options.warnings) if options is not None else ():
+        for warning in warning_headers(options.warnings) if options is not None else ():
             request.responseHeaders.addRawHeader(b"Warning", warning)
         respond_json(request, code, object_json(kind, obj, form, self._now()) + b"\n")
 
@@ -290,7 +290,7 @@ async def _not_by_hand(request: APIRequest, target: Target) -> None:
     raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
 
 
-def _warnings(told: Iterable[str]) -> Iterator[bytes]:
+def warning_headers(told: Iterable[str]) -> Iterator[bytes]:
     """
     As headers have them: what they quote is the client's, and may be of any size and kind.
 

@@ -18,7 +18,7 @@ from twisted_exec.apiserver.options import Query, write_options
 from twisted_exec.apiserver.rest import read_body, root_of
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, IRulesAuthorizer, User
-from twisted_exec.auth.tokens import ITokenAuthenticator
+from twisted_exec.auth.tokens import IAudienceAuthenticator
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
 
@@ -34,7 +34,7 @@ class Reviews:
     """
 
     def __init__(
-        self, gate: Gate, authorizer: IRulesAuthorizer, tokens: ITokenAuthenticator
+        self, gate: Gate, authorizer: IRulesAuthorizer, tokens: IAudienceAuthenticator
     ) -> None:
         self._gate, self._authorizer, self._tokens = gate, authorizer, tokens
 
@@ -63,17 +63,20 @@ class Reviews:
         routes.add(["POST"], f"{root_of(kind)}{scope}/{kind.resource.plural}", handle)
 
     async def _token(self, asking: User, review: Object, namespace: str) -> Object:
-        token = review.get("spec", {}).get("token", "")
+        spec = review.get("spec", {})
+        token = spec.get("token", "")
         if not token:
             raise BadRequest("token is required for TokenReview in authentication")
-        # Without audiences in the answer the asker decides whether ours are theirs.
+        raw, audiences = token.encode("utf-8", "surrogatepass"), spec.get("audiences", [])
         try:
-            user = await self._tokens.authenticate_token(token.encode("utf-8", "surrogatepass"))
+            known = await self._tokens.authenticate_for(raw, audiences)
         except APIError as error:
             return {"authenticated": False, "error": error.message}
-        if user is None:
+        if known is None:
             return {"authenticated": False, "error": "the token is not valid here"}
-        return {"authenticated": True, "user": user_info(user)}
+        told: Object = {"authenticated": True, "user": user_info(known.user)}
+        # Without audiences in the answer the asker decides whether ours are theirs.
+        return told | {"audiences": list(known.audiences)} if known.audiences else told
 
     async def _subject_access(self, asking: User, review: Object, namespace: str) -> Object:
         spec = review.get("spec", {})

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import refusal, seconds, stop_once, tell_start
+from twisted_exec.observe.program import duration, refusal, seconds, stop_once, tell_start
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
@@ -60,10 +59,11 @@ def _address_types(text: str) -> tuple[str, ...]:
 
 
 def _duration(text: str) -> float:
-    """Seconds of a duration as Go writes it: ``8760h``, ``1h30m``."""
-    found = _DURATION.fullmatch(text)
-    told = [int(part or 0) for part in found.groups()] if found is not None else [0, 0, 0]
-    return told[0] * 3600.0 + told[1] * 60.0 + told[2]
+    """Seconds of a duration; 0 for what is none."""
+    try:
+        return duration(text)
+    except ValueError:
+        return 0.0
 
 
 def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
@@ -79,7 +79,6 @@ def _pair(options: Mapping[str, Any], prefix: str) -> CAPair | None:
     return CAPair(options[certificate], options[key]) if options[key] else None
 
 
-_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
 _SIGNED_FOR = "8760h"
 _SIGNING = "cluster-signing-"
 _CLIENT_SIGNING = "cluster-signing-kube-apiserver-client-"
@@ -169,13 +168,6 @@ class Options(AggregatedOptions):
             "How long certificates so signed are good at most, such as 720h or 30m.",
         ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
-        [
-            "shutdown-delay-seconds",
-            None,
-            0.0,
-            "How long to serve on when stopping, not ready, before sessions have that time.",
-            seconds,
-        ],
         ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
     ]
     optFlags = [
@@ -271,7 +263,6 @@ def settings(options: Options) -> Settings:
         poollet_seconds=options["machinepoollet-timeout"],
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
-        shutdown_delay_seconds=options["shutdown-delay-seconds"],
         pods_view=wants_pods_view(options),
         dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),

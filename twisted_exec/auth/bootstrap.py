@@ -33,6 +33,12 @@ CERTIFICATES = "certificates.k8s.io"
 _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_ISSUER = (
+    "/.well-known/openid-configuration",
+    "/.well-known/openid-configuration/",
+    "/openid/v1/jwks",
+    "/openid/v1/jwks/",
+)
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
 
 
@@ -103,11 +109,13 @@ _SYSTEM_ROLES = [
     _role("system:discovery", Rule(("get",), non_resource_urls=(*_HEALTH, *_DISCOVERY))),
     _role("system:public-info-viewer", Rule(("get",), non_resource_urls=_HEALTH)),
     _role("system:auth-delegator", *_CREATE_REVIEWS),
+    _role("system:service-account-issuer-discovery", Rule(("get",), non_resource_urls=_ISSUER)),
 ]
 _SYSTEM_BINDINGS = [
     _binding("cluster-admin", ("Group", MASTERS)),
     _binding("system:basic-user", ("Group", AUTHENTICATED)),
     _binding("system:discovery", ("Group", AUTHENTICATED)),
+    _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
     _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
 ]
 
@@ -220,6 +228,8 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
             *(rule for dialect in several for rule in _editing(dialect)),
             _on("events", _WRITE, _EVENTS),
             _on("secrets", (*_READ, *_WRITE), ("",)),
+            _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
+            _on("serviceaccounts/token", ("create",), ("",)),
             _on("consolesessions", _READ, _SESSIONS),
             part_of="edit",
         ),
@@ -227,7 +237,7 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
             "system:aggregate-to-view",
             *(rule for dialect in several for rule in _viewing(dialect)),
             _on("events", _READ, _EVENTS),
-            _on("namespaces services", _READ, ("",)),
+            _on("namespaces serviceaccounts services", _READ, ("",)),
             part_of="view",
         ),
     ]

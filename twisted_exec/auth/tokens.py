@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -36,6 +37,30 @@ class ITokenAuthenticator(Interface):
         :return: fires with the user, or with ``None`` when the token is not valid
             here; fails with an :class:`~twisted_exec.api.status.APIError` when that
             could not be found out.
+        """
+
+
+@dataclass(frozen=True)
+class Known:
+    """
+    Whose a token is, and for whom.
+
+    :param audiences: those of the ones asked about that it is for; none when nobody here says
+        for whom tokens are.
+    """
+
+    user: User
+    audiences: tuple[str, ...] = ()
+
+
+class IAudienceAuthenticator(ITokenAuthenticator):
+    """Finds out whose a token is that says for whom it is."""
+
+    def authenticate_for(token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
+        """
+        As :meth:`ITokenAuthenticator.authenticate_token`, for others than this server.
+
+        :param audiences: the token must be for one of them.
         """
 
 
@@ -69,16 +94,20 @@ def _among_subprotocols(request: IRequest) -> bytes:
         raise Unauthorized(str(problem)) from None
 
 
-@implementer(IAuthenticator, ITokenAuthenticator)
+@implementer(IAuthenticator, IAudienceAuthenticator)
 class BearerAuthenticator:
     """
     Knows users by ``Authorization: Bearer``.
 
     :param sources: asked in order until one knows the token.
+    :param audiences: who this server is, for whom the tokens are that do not say it
+        themselves; empty when that is not known.
     """
 
-    def __init__(self, sources: Sequence[ITokenAuthenticator]) -> None:
-        self._sources = tuple(sources)
+    def __init__(
+        self, sources: Sequence[ITokenAuthenticator], audiences: Sequence[str] = ()
+    ) -> None:
+        self._sources, self._audiences = tuple(sources), tuple(audiences)
 
     def authenticate(self, request: IRequest) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`: a token nobody knows is an error."""
@@ -102,6 +131,27 @@ class BearerAuthenticator:
             user = await source.authenticate_token(token)
             if user is not None:
                 return user
+        return None
+
+    def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Deferred[Known | None]:
+        """
+        As :meth:`IAudienceAuthenticator.authenticate_for`.
+
+        :param audiences: none means this server.
+        """
+        return Deferred.fromCoroutine(self._ask_for(token, tuple(audiences) or self._audiences))
+
+    async def _ask_for(self, token: bytes, audiences: tuple[str, ...]) -> Known | None:
+        ours = tuple(each for each in audiences if each in self._audiences)
+        for source in self._sources:
+            if IAudienceAuthenticator.providedBy(source):
+                known: Known | None = await source.authenticate_for(token, audiences)
+                if known is not None:
+                    return known
+            elif ours or not self._audiences:
+                user = await source.authenticate_token(token)
+                if user is not None:
+                    return Known(user, ours)
         return None
 
 

@@ -119,6 +119,23 @@ def seconds(text: str) -> float:
     return found
 
 
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", re.ASCII)
+
+
+def duration(text: str) -> float:
+    """
+    A coercion for longer times, as Go writes them: ``8760h``, ``1h30m``.
+
+    :return: seconds.
+    :raises ValueError: it is none.
+    """
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        raise ValueError(f"{text!r} is no duration such as 8760h, 1h30m or 45s")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return hours * 3600.0 + minutes * 60.0 + seconds
+
+
 def refusal(program: str, why: str) -> SystemExit:
     """What to raise from ``postOptions`` or ``makeService``: Python prints the line, exits with 1."""
     line = " ".join(why.split())

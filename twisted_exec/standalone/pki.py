@@ -66,6 +66,7 @@ def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:
     :raises TLSConfigError: the directory is there and cannot be used.
     """
     pki = _authorities(directory, now)
+    pki.make_account_key()  # directories of older versions have none
     found = Certificates(
         pki,
         pki.pair("apiserver"),

@@ -26,7 +26,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.accounts import KEYS
+from twisted_exec.apiserver.identities import Accounts, Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
 from twisted_exec.auth.oidc_config import Issuers
@@ -55,10 +56,12 @@ from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, Pair, write_kubeconfig
+from twisted_exec.tls.pki import FORWARDING_USER, PKI, Pair, write_kubeconfig
 from twisted_exec.tls.unix import runtime_directory
 
 KUBECONFIG = "admin.kubeconfig"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+"""Of ServiceAccounts' tokens: whatever the port is, the same, as in most clusters."""
 _CREATED = "created"
 _RENEW_EVERY_SECONDS = 12 * 3600
 _LOOK_EVERY_SECONDS = 0.1
@@ -207,13 +210,19 @@ class Standalone(Service):
             poollet_key=certificates.forwarding.key,
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
-            identities=Identities(self.settings.token_file, self.settings.issuers),
+            identities=self._identities(pki),
             pods_view=self.settings.pods_view,
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
         )
         storage = SQLiteStorage(self._state.file(OBJECTS), self._reactor)
         return APIServer(settings, storage, audit, self._reactor)
+
+    def _identities(self, pki: PKI) -> Identities:
+        uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""
+        accounts = Accounts([ISSUER], signing_key_file=pki.account_key, jwks_uri=uri)
+        told = (self.settings.token_file, self.settings.issuers)
+        return Identities(*told, accounts, bootstrap_tokens=True)
 
     def _poollet(
         self, certificates: Certificates, url: str, runtime: RuntimeHost, audit: JSONLinesAudit

@@ -244,6 +244,11 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
 
 
+def new_key_pem() -> bytes:
+    """A new private key that signs something else than certificates, as PEM."""
+    return _key_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
 def _wants_hash(key: pem.PrivateKey) -> bool:
     return not type(key).__name__.startswith("Ed")
 

@@ -12,6 +12,7 @@ A PKI directory: three authorities and what they issue, under fixed names.
 ``poollet-POOL-client.*``     what a poollet shows to the API server
 ``runtime-NAME.*``            a runtime's serving certificate
 ``user-USER.*``               a person
+``service-account.key``       signs tokens of ServiceAccounts
 ============================  ==================================================
 
 The authorities are never the same one: whoever may forward identities could
@@ -30,7 +31,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
-from twisted_exec.tls.authority import LONGEST_COMMON_NAME, Authority, Issued, write_private
+from twisted_exec.tls.authority import (
+    LONGEST_COMMON_NAME,
+    Authority,
+    Issued,
+    new_key_pem,
+    write_private,
+)
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.unix import private_directory
@@ -162,6 +169,20 @@ class PKI:
         issued = self.authority(CLIENT).issue_client(user, groups, now=now)
         return self._write_all((name, issued), replace=replace)[0]
 
+    @property
+    def account_key(self) -> str:
+        """Path of the key that signs tokens of ServiceAccounts."""
+        return os.path.join(self.directory, "service-account.key")
+
+    def make_account_key(self) -> None:
+        """
+        Make that key, if it is not there: one that is signs tokens that are still good.
+
+        :raises TLSConfigError: it cannot be written.
+        """
+        if not os.path.lexists(self.account_key):
+            write_private(self.account_key, new_key_pem())
+
     def authority(self, name: str) -> Authority:
         """
         One of the three authorities.
@@ -197,6 +218,7 @@ def create_pki(directory: str, *, replace: bool = False, now: datetime | None = 
     named = [(name, Authority.create(told, now=now)) for name, told in AUTHORITIES.items()]
     issued = [(name, Issued(each.certificate_pem, each.key_pem)) for name, each in named]
     pki._write_all(*issued, replace=replace)
+    pki.make_account_key()
     return pki
 
 

@@ -31,9 +31,10 @@ from twisted_exec.api.kinds.reviews import (
     TOKENREVIEWS,
 )
 from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.kinds.serviceaccounts import SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
 
-_CORE: tuple[Kind, ...] = (NAMESPACES, EVENTS, SERVICES, SECRETS)
+_CORE: tuple[Kind, ...] = (NAMESPACES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)
 _OTHERS: tuple[Kind, ...] = (
     TOKENREVIEWS,
     SELFSUBJECTREVIEWS,
@@ -121,8 +122,10 @@ __all__ = [
     "SELFSUBJECTREVIEWS",
     "SELFSUBJECTREVIEWS_V1BETA1",
     "SELFSUBJECTRULESREVIEWS",
+    "SERVICEACCOUNTS",
     "SERVICES",
     "SUBJECTACCESSREVIEWS",
+    "TOKENREQUESTS",
     "TOKENREVIEWS",
     "Column",
     "Connect",

@@ -108,6 +108,8 @@ class Kind:
     :param confidential: what an object holds is for its readers: no message quotes it.
     :param texts: subresources that are read, and are text, by name; with what their
         query may hold.
+    :param asked: subresources that are created, answered at once and not kept, by name; with
+        the kind of the question.
     """
 
     resource: Resource
@@ -132,6 +134,7 @@ class Kind:
     confidential: bool = False
     connects: Mapping[str, Connect] = field(default_factory=dict)
     texts: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
+    asked: Mapping[str, Kind] = field(default_factory=dict)
     initial_status: Mapping[str, Any] = field(default_factory=dict)
     server_fields: tuple[str, ...] = ()
     terminating_status: Mapping[str, Any] = field(default_factory=dict)

@@ -18,6 +18,8 @@ from typing import Any
 
 from twisted_exec.api import fields
 from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import bootstraptokens
+from twisted_exec.api.kinds.bootstraptokens import HIDDEN as _HIDDEN
 from twisted_exec.api.kinds.kind import Column, Kind, Object
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.schema import boolean, mapping, string
@@ -25,7 +27,6 @@ from twisted_exec.api.schema import boolean, mapping, string
 OPAQUE = "Opaque"
 _LONGEST_KEY = 253
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
-_HIDDEN = "<secret contents redacted>"
 _DOCKER = {
     "kubernetes.io/dockercfg": ".dockercfg",
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
@@ -43,6 +44,12 @@ def value_of(secret: Mapping[str, Any], key: str) -> bytes | None:
     """One of its values, ``None`` when it has no such key."""
     text = (secret.get("data") or {}).get(key)
     return None if text is None else _decoded(text)
+
+
+def values_of(secret: Mapping[str, Any]) -> dict[str, bytes]:
+    """All of its values, less those that cannot be read."""
+    found = {key: _decoded(text) for key, text in (secret.get("data") or {}).items()}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _decoded(text: str) -> bytes | None:
@@ -99,6 +106,8 @@ def _type_causes(secret: Object) -> Iterator[Cause]:
             yield fields.required(f"data[{key}]")
     if kind == _BASIC[0] and not any(key in data for key in _BASIC[1]):
         yield from (fields.required(f"data[{key}]") for key in _BASIC[1])
+    if kind == bootstraptokens.SECRET_TYPE:
+        yield from bootstraptokens.causes_of(secret["metadata"]["name"], values_of(secret))
     if kind in _DOCKER and _DOCKER[kind] in data:
         try:
             json.loads(value_of(secret, _DOCKER[kind]) or b"")
