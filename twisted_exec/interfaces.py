@@ -10,6 +10,8 @@ door                      what is behind it
 ========================  ======================================================
 :class:`IAPIServer`       ``apiserver.service.APIServer``
 :class:`IAdmission`       rules on single writes to the API server
+:class:`IMutatingAdmission`  the same, and changes what is written
+:class:`IOpeningAdmission`   rules on the streams of the API server
 :class:`IStorage`         ``storage.sqlite``, ``storage.memory``
 :class:`IPoollet`         ``poollet.service.Poollet``
 :class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
@@ -40,7 +42,14 @@ door                      what is behind it
 
 from __future__ import annotations
 
-from twisted_exec.apiserver.interfaces import Change, IAdmission, IAPIServer
+from twisted_exec.apiserver.interfaces import (
+    Change,
+    IAdmission,
+    IAPIServer,
+    IMutatingAdmission,
+    IOpeningAdmission,
+    Opening,
+)
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -128,6 +137,8 @@ __all__ = [
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
+    "IMutatingAdmission",
+    "IOpeningAdmission",
     "IOperable",
     "IPoollet",
     "IRestarting",
@@ -140,6 +151,7 @@ __all__ = [
     "IWatch",
     "Location",
     "MachineFacts",
+    "Opening",
     "Role",
     "Subject",
     "TerminalSize",

@@ -107,8 +107,10 @@ class APITestCase(SynchronousTestCase):
     :cvar dialects: whose machines there are.
     :cvar pods_view: whether machines are shown as Pods as well.
     :ivar identities: who is known besides those with :data:`TOKENS`.
+    :cvar ground: what the server stands on.
     """
 
+    ground: type[Alone] = Alone
     limits: Limits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
@@ -138,7 +140,7 @@ class APITestCase(SynchronousTestCase):
 
     def assemble(self) -> Parts:
         """A server's parts, over this store."""
-        ground = Alone(
+        ground = self.ground(
             self.storage, self.dialects, self.known, pods_view=self.pods_view, **self.signing()
         )
         return assemble(

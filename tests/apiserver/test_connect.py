@@ -6,15 +6,22 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
+from tests.apiserver.support import MACHINES as MACHINES_PATH
+from tests.apiserver.support import APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.alone import Alone
 from twisted_exec.apiserver.connect import forwarded_headers, no_address, usable_addresses
+from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
 from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.sessions import session_id
 from twisted_exec.streaming.upgrade_client import UpgradeRefused
@@ -545,3 +552,80 @@ class PieceTests(SynchronousTestCase):
         for name in ("a\r\nX-Remote-User: root", "a\x00", " a", "\ud800"):
             with self.assertRaises(Forbidden):
                 forwarded_headers(User(name))
+
+
+@implementer(IAdmission, IOpeningAdmission)
+class Doorkeeper:
+    """
+    Opens nothing.
+
+    :ivar asked: what it was to open.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[Opening] = []
+
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        return succeed(None)
+
+    def admit_opening(self, opening: Opening) -> Deferred[None]:
+        """As :meth:`IOpeningAdmission.admit_opening`."""
+        self.asked.append(opening)
+        return fail(Forbidden("closed on Sundays"))
+
+
+class Kept(Alone):
+    """A server with a doorkeeper."""
+
+    doorkeeper: Doorkeeper
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`Ground.admissions`."""
+        return [*super().admissions, self.doorkeeper]
+
+
+class OpeningTests(APITestCase):
+    """Who is asked about a stream before it is opened."""
+
+    ground = Kept
+    pods_view = True
+
+    def setUp(self) -> None:
+        self.doorkeeper = Kept.doorkeeper = Doorkeeper()
+        super().setUp()
+
+    def open(self, path: str, **more: Any) -> Any:
+        headers = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+        return self.answer("GET", path, code=403, headers=headers, **more)["message"]
+
+    def test_asked(self) -> None:
+        """As whom, what, and how; whether there is such a machine is not told to who may not."""
+        path = f"{MACHINES_PATH}/vm/exec?insecureSkipTLSVerifyBackend=true&other=1"
+        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
+        (opening,) = self.doorkeeper.asked
+        self.assertEqual((opening.user.name, opening.kind), ("admin", kinds.MACHINES))
+        self.assertEqual(
+            (opening.namespace, opening.name, opening.subresource), ("default", "vm", "exec")
+        )
+        self.assertEqual(
+            opening.options,
+            {
+                "kind": "MachineExecOptions",
+                "apiVersion": "compute.ironcore.dev/v1alpha1",
+                "insecureSkipTLSVerifyBackend": True,
+            },
+        )
+
+    def test_not_asked(self) -> None:
+        """Neither about who may not anyway, nor about a text that is read."""
+        self.assertIn("cannot create resource", self.open(f"{MACHINES_PATH}/vm/exec", user="jane"))
+        self.answer("GET", f"{MACHINES_PATH}/vm/log", code=404)
+        self.assertEqual(self.doorkeeper.asked, [])
+
+    def test_as_a_pod(self) -> None:
+        """A machine that is shown as a Pod is asked about as the machine that it is."""
+        path = "/api/v1/namespaces/default/pods/vm/exec?container=console&stdin=true&command=x"
+        self.assertEqual(self.open(path), 'machine "vm": closed on Sundays')
+        self.assertEqual(self.doorkeeper.asked[0].kind, kinds.MACHINES)

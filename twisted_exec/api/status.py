@@ -57,6 +57,8 @@ class APIError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
+        if not self.reason:  # as in what an admission webhook refuses without giving one
+            del status["reason"]
         # As Go writes them: a name or group that is empty is left out.
         details = {key: value for key, value in self.details.items() if value != ""}
         # Every 404 of Kubernetes has them, and kubectl debug crashes over one that has not.

@@ -35,6 +35,8 @@ _SERVER_OWNED = (
 )
 # Whoever stores the object says who manages what (see :mod:`twisted_exec.api.ownership`).
 _NEVER_STORED = ("selfLink", "managedFields")
+# What a client says of these about an object that is to be made counts for nothing.
+_NEVER_BROUGHT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 # Go writes none of these when there is nothing in it.
 _NEVER_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
@@ -111,6 +113,28 @@ def unknown_fields(kind: Kind, body: Object) -> list[str]:
     return [path for path, _ in zip(found, range(32), strict=False)]
 
 
+def prepared(kind: Kind, body: Object, namespace: str, *, creating: bool) -> Object:
+    """
+    The object as its writer means it, for those who may change it before it is checked.
+
+    :param namespace: of the URL; empty for cluster-scoped kinds.
+    :raises BadRequest: it contradicts the URL.
+    :raises Invalid: something is of another type.
+    """
+    obj = shaped(kind, body)
+    metadata: Object = obj["metadata"]
+    check_namespace(metadata, namespace)
+    if namespace:
+        metadata["namespace"] = namespace
+    if creating:
+        for key in _NEVER_BROUGHT:
+            metadata.pop(key, None)
+    schema.set_defaults(full_schema(kind), obj)
+    if kind.prepare is not None:
+        kind.prepare(obj)
+    return obj
+
+
 def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Object:
     """
     The object to store for a create.
@@ -126,7 +150,7 @@ def for_create(kind: Kind, body: Object, *, namespace: str, now: float) -> Objec
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(metadata, namespace)
     _name(kind, metadata)
-    for key in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):
+    for key in (*_NEVER_BROUGHT, "resourceVersion"):
         metadata.pop(key, None)
     metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": times.timestamp(now)}
     if namespace:

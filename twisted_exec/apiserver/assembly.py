@@ -28,7 +28,7 @@ from twisted_exec.apiserver.endings import ObjectEndings, Revocation
 from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
-from twisted_exec.apiserver.interfaces import IAdmission
+from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
 from twisted_exec.apiserver.leading import ElectedLeading, Leading
 from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.pods_names import PodNames
@@ -236,7 +236,8 @@ def assemble(
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )
-    places = (gate, fence, storage, backend, reactor, revocation.opened, sessions.has)
+    openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
+    places = (gate, fence, storage, backend, reactor, revocation.opened, sessions.has, openings)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     consoles = Routes()

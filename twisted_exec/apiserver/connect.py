@@ -23,7 +23,7 @@ from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import ADDRESS_TYPES, Object, machine_kind
+from twisted_exec.api.kinds import ADDRESS_TYPES, Kind, Object, machine_kind
 from twisted_exec.api.status import (
     BadRequest,
     Conflict,
@@ -33,6 +33,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
 from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import Attributes, User
@@ -80,6 +81,7 @@ class MachineLocator:
 
     :param opened: called for each stream that may be opened.
     :param is_live: whether a session has this id.
+    :param admissions: asked in order about each stream that the user may open.
     :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
         method (k8s#78741).
     :cvar needs_power: of a machine that is off there is nothing to be reached.
@@ -99,11 +101,12 @@ class MachineLocator:
         reactor: object,
         opened: Opened,
         is_live: Callable[[str], bool] = lambda session: False,
+        admissions: Sequence[IOpeningAdmission] = (),
     ) -> None:
         self._gate, self._fence, self._storage = gate, fence, storage
         self._dialect, self._backend = dialect, backend
         self._reactor, self._opened, self._is_live = reactor, opened, is_live
-        self._kind = machine_kind(dialect)
+        self._kind, self._admissions = machine_kind(dialect), admissions
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`."""
@@ -143,6 +146,7 @@ class MachineLocator:
         self._fence.check_connect(user, target.name)
         headers = forwarded_headers(user)
         query = self._query(request, target)
+        await self._admit(request, target)
         machine = await self._machine(target)
         pool = self._dialect.pool_name(machine)
         request.subject = replace(request.subject, uid=machine["metadata"]["uid"], pool=pool)
@@ -173,6 +177,21 @@ class MachineLocator:
         if Query(request.args).texts("dryRun"):
             raise BadRequest("dryRun is not supported for exec")
         return b""
+
+    async def _admit(self, request: APIRequest, target: Target) -> None:
+        """As in Kubernetes, before it is known whether there is such a machine."""
+        if target.subresource not in self._kind.connects:
+            return  # no stream, but a text that is read
+        opening = Opening(
+            request.requester,
+            target.kind,
+            target.namespace,
+            target.name,
+            target.subresource,
+            connect_options(target.kind, target.subresource, Query(request.args)),
+        )
+        for admission in self._admissions:
+            await admission.admit_opening(opening)
 
     async def _machine(self, target: Target) -> Object:
         machine = await self._storage.get(self._dialect.workload, target.namespace, target.name)
@@ -234,6 +253,16 @@ class MachineLocator:
         return client_endpoint(
             self._reactor, host, port, tls, timeout_seconds=self._backend.seconds
         )
+
+
+def connect_options(kind: Kind, subresource: str, query: Query) -> Object:
+    """The query of a stream as the object that it stands for, such as ``MachineExecOptions``."""
+    connect = kind.connects[subresource]
+    told: Object = {"kind": connect.options, "apiVersion": kind.resource.api_version}
+    for key, schema in connect.schema["properties"].items():
+        if query.has(key):
+            told[key] = query.flag(key) if schema.get("type") == "boolean" else query.text(key)
+    return told
 
 
 def usable_addresses(pool: Object, types: Sequence[str]) -> list[str]:

@@ -154,6 +154,8 @@ class WriteOptions:
     :param warnings: filled by the write; shown to the user.
     :param duplicates: paths of keys that the body has more than once.
     :param manager: the program behind it, for ``managedFields``.
+    :param told: the options as their client gave them, for whoever reviews the write.
+    :param advice: filled by who reviews it; shown to the user even if the write is refused.
     """
 
     dry_run: bool = False
@@ -161,6 +163,8 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     manager: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
 
 
 def write_options(
@@ -207,8 +211,10 @@ def _write_options(
         causes.append(fields.not_supported("dryRun", dry_run, ["All"]))
     if validation not in ("", *_VALIDATIONS):
         causes.append(fields.not_supported("fieldValidation", validation, ["", *_VALIDATIONS]))
+    given = {**body, "dryRun": dry_run, "fieldManager": manager, "fieldValidation": validation}
+    told = {key: value for key, value in given.items() if value}
     manager = manager or _name_of(agent)
-    return WriteOptions(bool(dry_run), validation or "Warn", manager=manager), causes
+    return WriteOptions(bool(dry_run), validation or "Warn", manager=manager, told=told), causes
 
 
 def _refuse(kind: str, causes: list[Cause]) -> None:

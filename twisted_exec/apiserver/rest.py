@@ -5,6 +5,7 @@ The verbs over HTTP: one kind's routes, and what goes in and out of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
@@ -167,7 +168,7 @@ class REST:
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
-        with self._limits.short():
+        with self._limits.short(), _advised(request, options):
             obj = await self._verbs.create(request.requester, target, body, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
@@ -178,7 +179,7 @@ class REST:
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
-        with self._limits.short():
+        with self._limits.short(), _advised(request, options):
             obj = await self._verbs.update(request.requester, target, body, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
@@ -189,7 +190,7 @@ class REST:
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
         form = _form(request, query)
-        with self._limits.short():
+        with self._limits.short(), _advised(request, options):
             if applying:
                 obj, created = await self._apply(request, target, query, options)
             else:
@@ -228,7 +229,7 @@ class REST:
         await self._check_visible(request, target)
         told = _delete_options(request)
         options = write_options(Query(request.args), "DeleteOptions", told)
-        with self._limits.short():
+        with self._limits.short(), _advised(request, options):
             obj, gone = await self._verbs.delete(
                 request.requester, target, options, told.get("preconditions") or {}
             )
@@ -254,7 +255,7 @@ class REST:
         chosen = list_options(query)
         self._fence.check_list(request.requester, target.kind, chosen.fields)
         options = write_options(query, "DeleteOptions", _delete_options(request))
-        with self._limits.short():
+        with self._limits.short(), _advised(request, options):
             page = await self._verbs.delete_collection(request.requester, target, chosen, options)
         await self._respond_list(request, target.kind, page, Form())
 
@@ -288,6 +289,16 @@ async def _not_by_hand(request: APIRequest, target: Target) -> None:
     request.setHeader(b"Allow", b"DELETE, GET")
     told = request.method.decode("ascii", "replace")
     raise MethodNotAllowed(f"{told} is not allowed here: {target.kind.server_made}")
+
+
+@contextmanager
+def _advised(request: Request, options: WriteOptions) -> Iterator[None]:
+    """What who reviews a write tells its client goes out whether or not it is made."""
+    try:
+        yield
+    finally:
+        for warning in warning_headers(dict.fromkeys(options.advice)):
+            request.responseHeaders.addRawHeader(b"Warning", warning)
 
 
 def warning_headers(told: Iterable[str]) -> Iterator[bytes]:

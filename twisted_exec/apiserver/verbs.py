@@ -12,7 +12,7 @@ import copy
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from twisted_exec.api import fields, managers, ownership, strategy, times
@@ -27,7 +27,14 @@ from twisted_exec.api.status import (
     NotFound,
     RequestEntityTooLarge,
 )
-from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
+from twisted_exec.apiserver.interfaces import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Change,
+    IAdmission,
+    IMutatingAdmission,
+)
 from twisted_exec.apiserver.narrowed import ISight, Narrowed
 from twisted_exec.apiserver.options import (
     ContinueExpired,
@@ -96,6 +103,9 @@ class Verbs:
     ) -> None:
         self._storage = storage
         self._admissions = admissions
+        self._mutating: list[IMutatingAdmission] = [
+            each for each in admissions if IMutatingAdmission.providedBy(each)
+        ]
         self._now = now
 
     def through(self, sight: ISight) -> Verbs:
@@ -165,10 +175,11 @@ class Verbs:
         self, user: User, target: Target, draft: Draft, options: WriteOptions
     ) -> Object:
         kind = target.kind
+        draft = await self._mutated(user, target, draft, None, options)
         obj = strategy.for_create(kind, draft.body, namespace=target.namespace, now=self._now())
         self._note_managers(target, None, obj, draft, options)
         await self._check_namespace(target.namespace)
-        await self._admit(Change(user, CREATE, kind, obj, None))
+        await self._admit(_change(user, CREATE, target, obj, None, options))
         check_size(obj, applied=draft.managed is not None)
         if options.dry_run:
             await self._check_name_is_free(kind, obj)
@@ -268,7 +279,7 @@ class Verbs:
                 preconditions.get("resourceVersion"),
                 deleting=True,
             )
-            await self._admit(Change(user, DELETE, target.kind, None, old))
+            await self._admit(_change(user, DELETE, target, None, old, options))
             try:
                 return await self.remove(user, target.kind, old, options)
             except Conflict:
@@ -299,10 +310,10 @@ class Verbs:
     ) -> Object:
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
-            draft = make(old)
+            draft = await self._mutated(user, target, make(old), old, options)
             new = strategy.for_update(target.kind, draft.body, old, subresource=target.subresource)
             self._note_managers(target, old, new, draft, options)
-            await self._admit(Change(user, UPDATE, target.kind, new, old, target.subresource))
+            await self._admit(_change(user, UPDATE, target, new, old, options))
             check_size(new, applied=draft.managed is not None)
             if new == old or options.dry_run:
                 return new
@@ -367,6 +378,25 @@ class Verbs:
             new.setdefault("status", {}).update(kind.terminating_status)
         return new
 
+    async def _mutated(
+        self, user: User, target: Target, draft: Draft, old: Object | None, options: WriteOptions
+    ) -> Draft:
+        """
+        The draft as those want it who change what others write.
+
+        As in Kubernetes, they come before the rules: what they leave is checked, not what they
+        were given.
+        """
+        if not self._mutating:
+            return draft
+        operation = CREATE if old is None else UPDATE
+        written = strategy.prepared(target.kind, draft.body, target.namespace, creating=old is None)
+        new = written
+        for mutating in self._mutating:
+            change = _change(user, operation, target, new, old, options)
+            new = await mutating.mutate(change)
+        return draft if new == written else replace(draft, body=new)
+
     async def _admit(self, change: Change) -> None:
         for admission in self._admissions:
             await admission.admit(change)
@@ -419,6 +449,27 @@ class Verbs:
             told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
         options.warnings[:] = told
         return ", ".join(told)
+
+
+def _change(
+    user: User,
+    operation: str,
+    target: Target,
+    new: Object | None,
+    old: Object | None,
+    options: WriteOptions,
+) -> Change:
+    return Change(
+        user,
+        operation,
+        target.kind,
+        new,
+        old,
+        target.subresource,
+        dry_run=options.dry_run,
+        options=options.told,
+        warnings=options.advice,
+    )
 
 
 def selected(kind: Kind, obj: Object, options: ListOptions) -> bool:
