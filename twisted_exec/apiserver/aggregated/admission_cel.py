@@ -1,0 +1,142 @@
+"""
+CEL, in which ``matchConditions`` and policies are written.
+
+The language is that of the cel-cpp library, whose Python package (``cel-expr-python``) comes from
+those who define CEL: the language itself, and its extensions for strings and optional values.
+Kubernetes adds libraries of its own, such as ``quantity()`` and ``authorizer``, and two extensions
+that this package has not.  An expression that uses one of these is not evaluated differently:
+it is not evaluated, which is an error of whatever it belongs to and is answered as its
+``failurePolicy`` says.  So is every expression where the package is not installed.
+
+The host has bounded what an expression may cost before it let it in; the library bounds the
+rounds of its loops and the depth of its terms besides.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twisted_exec.api.status import one_line
+from twisted_exec.apiserver.aggregated.admission_hooks import Condition
+from twisted_exec.apiserver.aggregated.admission_matching import Asked
+from twisted_exec.apiserver.aggregated.admission_review import request_facts
+
+VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "variables")
+"""What an expression may name."""
+
+_KEPT = 1024
+_SHOWN = 200
+_MISSING = (
+    "this server evaluates no CEL, as the Python package cel-expr-python is not installed with it"
+)
+
+
+class Undecided(Exception):
+    """An expression cannot be evaluated here, or not about this request; one line."""
+
+
+class Cel:
+    """Compiles expressions, once each, and evaluates them."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._environment: Any = None
+
+    def evaluate(self, expression: str, values: Mapping[str, Any]) -> Any:
+        """
+        :param values: of :data:`VARIABLES`; those that are left out are null.
+        :return: as JSON has it.
+        :raises Undecided: it cannot be evaluated.
+        """
+        program = self._program(expression)
+        try:
+            value = program.eval(data={**dict.fromkeys(VARIABLES), **values})
+            plain, failed = value.plain_value(), str(value.type()) == "ERROR"
+        except Exception as error:  # whatever the library's C++ finds to say
+            raise Undecided(_told(expression, error)) from None
+        if failed:
+            raise Undecided(_told(expression, plain))
+        return plain
+
+    def _program(self, expression: str) -> Any:
+        program = self._compiled.get(expression)
+        if program is None:
+            program = self._compiled[expression] = self._compile(expression)
+            if len(self._compiled) > _KEPT:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(expression)
+        return program
+
+    def _compile(self, expression: str) -> Any:
+        if self._environment is None:
+            self._environment = _environment()
+        try:
+            return self._environment.compile(expression)
+        except Exception as error:  # as above
+            raise Undecided(_told(expression, error)) from None
+
+
+def _environment() -> Any:
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_optional, ext_strings
+    except ImportError:
+        raise Undecided(_MISSING) from None
+    return cel.NewEnv(
+        variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+    )
+
+
+def _told(expression: str, why: object) -> str:
+    first = (str(why).splitlines() or [""])[0]
+    short = expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
+    return one_line(f"expression '{short}' resulted in error: {first}")
+
+
+class Conditions:
+    """``matchConditions``."""
+
+    def __init__(self, cel: Cel) -> None:
+        self._cel = cel
+
+    def hold(
+        self,
+        conditions: Sequence[Condition],
+        asked: Asked,
+        more: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """
+        Whether all are true; one that is false decides, whatever cannot be evaluated.
+
+        :param more: values besides those of the request.
+        :raises Undecided: no condition is false, and one cannot be evaluated.
+        """
+        if not conditions:
+            return True
+        values, problems = {**values_of(asked), **(more or {})}, []
+        for condition in conditions:
+            try:
+                if not decided(self._cel.evaluate(condition.expression, values)):
+                    return False
+            except Undecided as why:
+                problems.append(f"{condition.name}: {why}")
+        if problems:
+            raise Undecided("; ".join(problems))
+        return True
+
+
+def values_of(asked: Asked) -> Mapping[str, Any]:
+    """What an expression gets to see of a request."""
+    return {"object": asked.new, "oldObject": asked.old, "request": request_facts(asked)}
+
+
+def decided(value: Any) -> bool:
+    """
+    :raises Undecided: it is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise Undecided("the expression is neither true nor false")
+    return value
