@@ -20,6 +20,7 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind
+from twisted_exec.apiserver.aggregated.admission import HostAdmission
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.hosted import HostedStorage
 from twisted_exec.apiserver.aggregated.split import SplitStorage
@@ -91,6 +92,7 @@ class Behind:
         self.kinds: Sequence[Kind] = kinds.aggregated(dialects)
         self._hosted = HostedStorage(self.client, reactor)
         self.storage: IStorage = SplitStorage(own, self._hosted)
+        self._admission = HostAdmission(self.client, reactor)
         self._rights = HostRights(DelegatedAuthorizer(self.client, reactor))
         self.authenticator: IAuthenticator = HostAuthenticator(
             self.trust, DelegatedAuthenticator(self.client, reactor), reactor
@@ -109,8 +111,8 @@ class Behind:
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
-        """As :attr:`Ground.admissions`."""
-        return []
+        """As :attr:`Ground.admissions`: the host's own."""
+        return [self._admission]
 
     def when_rights_change(self, told: Callable[[], None]) -> None:
         """As :meth:`Ground.when_rights_change`: the host does not tell; it is asked every few seconds."""
@@ -119,7 +121,7 @@ class Behind:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`Ground.followers`."""
-        return [self.trust, self._hosted]
+        return [self.trust, self._hosted, self._admission]
 
     def acting(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
