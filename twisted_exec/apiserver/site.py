@@ -94,7 +94,8 @@ class Documents:
         """Add the routes."""
         self._add(routes, "/", self._paths)
         self._add(routes, "/version", discovery.version)
-        self._add_discovery(routes, "/api", discovery.core_versions, core=True)
+        if self._registry.of("", "v1"):
+            self._add_discovery(routes, "/api", discovery.core_versions, core=True)
         self._add_discovery(
             routes, "/apis", lambda: discovery.group_list(self._registry), core=False
         )
@@ -140,7 +141,8 @@ class Documents:
     def _paths(self) -> Object:
         """``GET /``: where there is something to be found."""
         registry = self._registry
-        found = ["/api", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        found = ["/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"]
+        found += ["/api"] if registry.of("", "v1") else []
         for name, versions in registry.groups.items():
             found += [f"/apis/{name}"] if name else []
             for version in versions:

@@ -197,9 +197,9 @@ class Options(AggregatedOptions):
         """
         :raises UsageError: something needed is missing, or something cannot be.
         """
+        check_aggregated(self)
         super().postOptions()
         wants_pods_view(self)
-        check_aggregated(self)
         if self["scheduler"] and self["no-scheduler"]:
             raise UsageError("--scheduler and --no-scheduler: give one of them")
         try:

@@ -2,9 +2,10 @@
 The host's objects behind the door of a store.
 
 What keeps pools alive, tells Events and looks whether a namespace is there asks a store; where
-these objects are the host's, that store is a client of its API server.  What is followed (namespaces
-and heartbeats) is kept as a copy by list and watch, and read from that; all else is asked for each
-time.  A host that is down costs what needs it a 503, and is never a reason to end anything.
+these objects are the host's, that store is a client of its API server.  Namespaces are kept as a
+copy by list and watch, and read from that, as Kubernetes' own servers do; so is what is
+watched otherwise, but it is read from the copy only by whoever is content with what is at hand.  A
+host that is down costs what needs it a 503, and is never a reason to end anything.
 
 Versions are the host's own and are compared with nobody else's: nothing here is shown to clients.
 """
@@ -118,7 +119,7 @@ class HostedStorage(Service):
     """
     Objects of a host, through a client of its API server.
 
-    :param followed: resources of which a copy is kept from the start.
+    :param followed: resources of which a copy is kept from the start, and is good enough.
     """
 
     alone = False
@@ -152,8 +153,10 @@ class HostedStorage(Service):
             self._copies[key].reflector.start()
         return self._copies[key]
 
-    def _synced(self, resource: Resource, namespace: str) -> Reflector | None:
+    def _synced(self, resource: Resource, namespace: str, stale: bool) -> Reflector | None:
         """A complete copy that has what is in a namespace, or all when it is empty."""
+        if resource not in self._followed and not stale:
+            return None  # leases are agreed on: what counts is what the host has now
         for key in ((resource, namespace), (resource, "")):
             found = self._copies.get(key)
             if found is not None and found.reflector.synced:
@@ -177,7 +180,7 @@ class HostedStorage(Service):
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
     ) -> Deferred[Object]:
         """As :meth:`IStorage.get`; what the copy has not may be new, and is asked for."""
-        source = self._synced(resource, namespace)
+        source = self._synced(resource, namespace, stale)
         known = source.get(name, namespace) if source is not None else None
         if known is not None:
             return defer.succeed(known)
@@ -194,7 +197,7 @@ class HostedStorage(Service):
         """As :meth:`IStorage.list`; of the past nothing is known."""
         if version is not None:
             return defer.fail(Expired(f"too old resource version: {version}"))
-        source = self._synced(resource, namespace)
+        source = self._synced(resource, namespace, stale)
         if source is not None:
             return defer.succeed(_listing(resource, list(source), namespace))
         listed = self._told(resource, self._client.list(resource, namespace))
