@@ -36,7 +36,7 @@ from twisted_exec.streaming.upgrade_client import (
     UpgradeRequest,
     upgrade,
 )
-from twisted_exec.streaming.upgrade_server import take_over
+from twisted_exec.streaming.upgrade_server import is_upgrade, take_over
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
 from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
@@ -130,7 +130,7 @@ class Poollet(Dispatcher):
             take_over(
                 request,
                 line,
-                switching_protocols(b"websocket", self._chosen()),
+                switching_protocols(is_upgrade(request) or b"websocket", self._chosen()),
             )
 
 

@@ -61,6 +61,9 @@ class HeaderTests(SynchronousTestCase):
             b"x-remote-extra-scopes",
             b"Impersonate-Group",
             b"X-Twisted-Exec-Machine-Uid",
+            b"X_Remote_User",
+            b"x-remote_group",
+            b"PROXY_AUTHORIZATION",
         ):
             self.assertTrue(is_credential_header(name), name)
         for name in (b"User-Agent", b"X-Remote", b"Sec-WebSocket-Key", b"X-Forwarded-For"):

@@ -56,9 +56,10 @@ def is_credential_header(name: bytes) -> bool:
 
     Every hop drops these from what came in before it sets its own: a user could
     otherwise name any identity to the next hop.  ``X-Twisted-Exec-`` is how a
-    poollet tells a runtime for whom it asks.
+    poollet tells a runtime for whom it asks.  With underscores it is another header to us, but
+    to whatever makes variables of headers, as CGI does, it is the same.
     """
-    lowered = name.lower()
+    lowered = name.lower().replace(b"_", b"-")
     return lowered in _CREDENTIALS or lowered.startswith(_CREDENTIAL_PREFIXES)
 
 
