@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase
@@ -17,6 +21,22 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.peer import PeerCertificate
+
+
+def subordinate(issuer: Authority, name: str) -> bytes:
+    """A CA's certificate that another CA has signed (PEM)."""
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    above = pem.certificates(issuer.certificate_pem, "CA")[0]
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(above.subject, own).public_key(
+        ec.generate_private_key(ec.SECP256R1()).public_key()
+    )
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(hours=1))
+    builder = builder.not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    key = pem.private_key(issuer.key_pem, "key")
+    return pem.pem_of([builder.sign(key, hashes.SHA256())])  # type: ignore[arg-type]
 
 
 class X509AuthenticatorTests(CredentialsCase):
@@ -133,6 +153,24 @@ class X509AuthenticatorTests(CredentialsCase):
             with self.assertRaises(TLSConfigError) as caught:
                 again.load()
             self.assertIn("hold the same CA", str(caught.exception))
+
+    def test_signed_by_the_other(self) -> None:
+        """
+        Neither does one sign the other: whoever shows the one between would bring a chain that
+        ends at the other file's.
+        """
+        for above, below in (("users", "forwarding"), ("forwarding", "users")):
+            beneath = subordinate(authority(above), below)
+            files = {
+                above: self.write("above.crt", authority(above).certificate_pem),
+                below: self.write("below.crt", beneath),
+            }
+            proxies = RequestHeaderAuthenticator(
+                files["forwarding"], ["exec-apiserver"], self.clock, apart_from=files["users"]
+            )
+            with self.assertRaises(TLSConfigError) as caught:
+                proxies.load()
+            self.assertIn("hold CAs of which one has signed the other", str(caught.exception))
 
     def test_remembered(self) -> None:
         """Verdicts are bounded in number."""

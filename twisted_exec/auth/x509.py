@@ -12,8 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -111,19 +113,34 @@ def _followed(ca: str, apart_from: str, clock: IReactorTime) -> Reloading[bytes]
 
 def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
     """
-    :raises TLSConfigError: it holds no CA, or one of the other file's, so that a certificate of
-        one sort could pass for one of the other.
+    :raises TLSConfigError: it holds no CA, or one of the other file's, or one that has signed one of
+        the other file's, so that a certificate of one sort could pass for one of the other.
     """
     found, *apart = (
-        {_public(each) for each in pem.certificates(content, f"client CA {path!r}")}
+        pem.certificates(content, f"client CA {path!r}")
         for path, content in zip(paths, (ca_pem, *others), strict=True)
     )
-    if apart and found & apart[0]:
+    for one, other in product(found, apart[0]) if apart else ():
+        if _public(one) == _public(other):
+            how = "hold the same CA"
+        elif _has_issued(one, other) or _has_issued(other, one):
+            how = "hold CAs of which one has signed the other"
+        else:
+            continue
         raise TLSConfigError(
-            f"{paths[0]!r} and {paths[1]!r} hold the same CA: the CA of proxies must sign "
-            "nothing else"
+            f"{paths[0]!r} and {paths[1]!r} {how}: the CA of proxies must sign nothing else, and "
+            "be signed by no CA of users"
         )
     return ca_pem
+
+
+def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+    # Whoever shows the one between brings a chain that ends at the other file's.
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _public(certificate: x509.Certificate) -> bytes:
