@@ -34,7 +34,8 @@ class ProbesTests(APITestCase):
     def test_verbose(self) -> None:
         """Who is known hears of each check."""
         self.assertEqual(
-            self.told("/readyz?verbose"), "[+]ping ok\n[+]storage ok\nreadyz check passed\n"
+            self.told("/readyz?verbose"),
+            "[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n",
         )
         self.assertEqual(self.told("/livez?verbose"), "[+]ping ok\nlivez check passed\n")
         self.assertEqual(self.told("/healthz?verbose=x"), "[+]ping ok\nhealthz check passed\n")
@@ -45,8 +46,20 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/readyz", 503), "readyz check failed")
         self.assertEqual(
             self.told("/readyz?verbose", 503),
-            "[+]ping ok\n[-]storage failed: reason withheld\nreadyz check failed\n",
+            "[+]ping ok\n[-]storage failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n",
         )
+        self.assertEqual(self.told("/livez"), "ok")
+
+    def test_stopping(self) -> None:
+        """A server that is told to stop is not ready from that moment on, and alive to the end."""
+        self.assertEqual(self.told("/readyz"), "ok")
+        self.parts.probes.shutting_down()
+        self.assertEqual(self.told("/readyz", 503, user=""), "readyz check failed")
+        self.assertEqual(
+            self.told("/readyz?verbose", 503),
+            "[+]ping ok\n[+]storage ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n",
+        )
+        self.assertEqual(self.told("/readyz/shutdown", 503), "shutdown check failed")
         self.assertEqual(self.told("/livez"), "ok")
 
     def test_excluded(self) -> None:
@@ -55,7 +68,7 @@ class ProbesTests(APITestCase):
         self.assertEqual(self.told("/readyz?exclude=storage", user=""), "ok")
         self.assertEqual(
             self.told("/readyz?verbose&exclude=storage&exclude=none"),
-            "[+]ping ok\n[+]storage excluded: ok\nwarn: some health checks cannot be excluded: "
+            "[+]ping ok\n[+]storage excluded: ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: "
             'no matches for "none"\nreadyz check passed\n',
         )
 

@@ -571,7 +571,7 @@ class NobodyTests(APITestCase):
             response = self.ask("GET", path, user="")
             self.assertEqual((response.code, response.body), (200, b"ok"))
         told = self.ask("GET", "/readyz?verbose").body
-        self.assertEqual(told, b"[+]ping ok\n[+]storage ok\nreadyz check passed\n")
+        self.assertEqual(told, b"[+]ping ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n")
 
     def test_forbidden(self) -> None:
         """Who has no role may do nothing, and is told what was missing."""

@@ -10,7 +10,7 @@ from twisted.web.http import parse_qs
 from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
-from twisted_exec.api.status import BadRequest, TooManyRequests
+from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
@@ -177,6 +177,18 @@ class SessionsTests(SynchronousTestCase):
         self.sessions.open(Subject("6", user="cyd"))
         self.assertEqual(len(self.sessions), 3)
         self.assertEqual([code for _, code in self.records.ends()], [429, 429, None])
+
+    def test_closed(self) -> None:
+        """A hop that is about to stop lets nobody in, on record; who is in stays."""
+        open_before = self.sessions.open(Subject("1", user="ann"))
+        self.sessions.close("it is shutting down")
+        with self.assertRaises(ServiceUnavailable) as caught:
+            self.sessions.open(Subject("2", user="ann"))
+        self.assertEqual(caught.exception.retry_after_seconds, 1)
+        self.assertEqual(self.records.ends(), [("it is shutting down", 503)])
+        self.assertEqual(self.metric('sessions_refused_total{code="503"}'), 1)
+        self.assertEqual(len(self.sessions), 1)
+        open_before.over("client closed")
 
     def test_end(self) -> None:
         """Chosen sessions are told to end, once; audit gets the word."""

@@ -153,6 +153,7 @@ class Parts:
     verbs: Verbs
     watches: Sequence[Watches]
     sessions: Sessions
+    probes: Probes
 
 
 def assemble(
@@ -262,4 +263,5 @@ def assemble(
         verbs=bare,
         watches=watches,
         sessions=sessions,
+        probes=probes,
     )

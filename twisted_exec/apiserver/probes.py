@@ -4,6 +4,9 @@
 Each is open to anyone and says one word.  To whoever is known it lists its checks
 (``?verbose``), leaves some out (``?exclude=NAME``), and tells of a single one
 (``/readyz/NAME``), as kube-apiserver does: ``k8s.io/apiserver/pkg/server/healthz``.
+
+A server that stops says at once that it is not ready, for whoever spreads requests over several;
+that it lives it says to the end.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from twisted_exec.streaming.site import Request, respond_text
 
 PING = "ping"
 """The check that passes when the server answers at all."""
+SHUTDOWN = "shutdown"
+"""The check that passes until the server is told to stop."""
 
 _CHECK_SECONDS = 1.0
 _READY = "readyz"
@@ -32,15 +37,24 @@ class Probes:
         self._gate, self._health = gate, health
         self._results: Results = []
         self._checked_until = 0.0
+        self._stopping: str | None = None
+
+    def shutting_down(self) -> None:
+        """From now on the server is not ready."""
+        self._stopping = "the server is shutting down"
 
     @property
     def paths(self) -> list[str]:
         """Every path that is answered."""
         found = []
         for endpoint in _ENDPOINTS:
-            names = [PING, *(self._health.names if endpoint == _READY else ())]
+            names = [PING, *(self._ready_names if endpoint == _READY else ())]
             found += [f"/{endpoint}", *(f"/{endpoint}/{name}" for name in names)]
         return sorted(found)
+
+    @property
+    def _ready_names(self) -> list[str]:
+        return [*self._health.names, SHUTDOWN]
 
     async def answer(self, request: Request) -> bool:
         """Answer, if this is a probe."""
@@ -83,10 +97,10 @@ class Probes:
         if endpoint != _READY:
             return [(PING, None)]
         now = request.channel.site.reactor.seconds()
-        if now >= self._checked_until:
+        if now >= self._checked_until and self._stopping is None:
             self._results = await self._health.check()
             self._checked_until = now + _CHECK_SECONDS
-        return [(PING, None), *self._results]
+        return [(PING, None), *self._results, (SHUTDOWN, self._stopping)]
 
     async def _known(self, request: Request) -> bool:
         try:

@@ -46,6 +46,7 @@ from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.server import ServerTLS
 
+_STOPPING = "the API server is shutting down"
 _LAST_WORD_SECONDS = 3.0
 """How long a session that was told to end may take for it."""
 _LOOK_EVERY_SECONDS = 0.1
@@ -65,6 +66,8 @@ class Settings:
     :param poollet_seconds: for each address to connect, and for a poollet to answer.
     :param pools_named: whether a poollet's certificate must name its pool.
     :param drain_seconds: how long sessions may go on when the server stops.
+    :param shutdown_delay_seconds: how long before that it serves on, while it says that it is not
+        ready.
     :param pods_view: show each machine as a Pod as well.
     :param dialects: whose machines there are, each once; Pods of the first keep their names.
     :param allowed_origins: sites besides this server's own whose pages may ask.
@@ -87,6 +90,7 @@ class Settings:
     poollet_seconds: float = 5.0
     pools_named: bool = True
     drain_seconds: float = 5.0
+    shutdown_delay_seconds: float = 0.0
     pods_view: bool = True
     dialects: Sequence[Dialect] = (DEFAULT,)
     allowed_origins: Collection[bytes] = ()
@@ -247,26 +251,40 @@ class APIServer(Service):
 
     def stopService(self) -> Deferred[None]:
         """
-        Listen no longer, let sessions go on for the drain time, end them, close the store.
+        Be not ready and lead no longer, from now on; after the delay listen no longer, let sessions
+        go on for the drain time, end them, close the store.
         """
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         self._starting.cancel()
+        self._parts.probes.shutting_down()
+        self._parts.sessions.close(_STOPPING)
+        withdrawing = self._withdraw()
         if self._port is not None:
+            await deferLater(self._reactor, self._settings.shutdown_delay_seconds)
             port, self._port = self._port, None
             await defer.maybeDeferred(port.stopListening)
         for watches in self._parts.watches:
             watches.end_all()
         self._site.drain()
         await self._let_sessions_go_on()
-        ending = Ending(SHUTTING_DOWN, "the API server is shutting down")
+        ending = Ending(SHUTTING_DOWN, _STOPPING)
         await self._parts.sessions.drain(self._reactor, _LAST_WORD_SECONDS, ending)
+        await withdrawing
         while self._started:
             await defer.maybeDeferred(self._started.pop().stopService)
         await self._ground.close()
         self.address, self.url = None, ""
+
+    def _withdraw(self) -> Deferred[None]:
+        """Whatever one server does for all another does from now on, not only after the drain."""
+        leading = self._parts.leading
+        if leading not in self._started:
+            return defer.succeed(None)
+        self._started.remove(leading)
+        return leading.stopService()
 
     async def _let_sessions_go_on(self) -> None:
         until = self._reactor.seconds() + self._settings.drain_seconds

@@ -168,6 +168,13 @@ class Options(AggregatedOptions):
             "How long certificates so signed are good at most, such as 720h or 30m.",
         ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
+        [
+            "shutdown-delay-seconds",
+            None,
+            0.0,
+            "How long to serve on when stopping, not ready, before sessions have that time.",
+            seconds,
+        ],
         ["audit-log", None, "-", "Where console sessions are recorded: a file, or - (stdout)."],
     ]
     optFlags = [
@@ -263,6 +270,7 @@ def settings(options: Options) -> Settings:
         poollet_seconds=options["machinepoollet-timeout"],
         pools_named=not options["any-pool-name"],
         drain_seconds=options["drain-seconds"],
+        shutdown_delay_seconds=options["shutdown-delay-seconds"],
         pods_view=wants_pods_view(options),
         dialects=options["dialect"],
         allowed_origins=tuple(options["allowed-origin"]),

@@ -195,6 +195,7 @@ class Watches:
         self._clock, self._now = clock, now
         self._lines = EventLines(now)
         self._streams: set[Lines] = set()
+        self._over = False
 
     async def run(
         self,
@@ -212,7 +213,7 @@ class Watches:
         options.chosen.fields.check(target.kind.selectable)
         stream = stream_of(request)
         self._streams.add(stream)
-        timers = [self._clock.callLater(options.seconds, stream.finish)]
+        timers = [self._clock.callLater(0 if self._over else options.seconds, stream.finish)]
         watcher = Watcher(target.kind, options, stream.send, self._lines, self._now)
         try:
             await self._follow(storage, target, options, watcher, stream, timers)
@@ -227,7 +228,8 @@ class Watches:
             stream.end()
 
     def end_all(self) -> None:
-        """End every watch; clients go elsewhere."""
+        """End every watch, those too that begin later; clients go elsewhere."""
+        self._over = True
         for stream in list(self._streams):
             stream.finish()
 

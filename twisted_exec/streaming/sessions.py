@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IRequest
 
-from twisted_exec.api.status import BadRequest, TooManyRequests
+from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyRequests
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.interfaces import (
@@ -199,6 +199,7 @@ class Sessions:
         self._live: dict[Session, None] = {}
         self._per_user: Counter[str] = Counter()
         self._empty: list[Deferred[None]] = []
+        self._closing = ""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -208,7 +209,11 @@ class Sessions:
         Let a session in.  It counts from now on, until it is :meth:`~Session.over`.
 
         :raises TooManyRequests: there are too many, in all or of this user.
+        :raises ServiceUnavailable: this hop takes no more; another one may.
         """
+        if self._closing:
+            self.refused(subject, ServiceUnavailable.code, self._closing)
+            raise ServiceUnavailable(self._closing, retry_after_seconds=1)
         session = Session(self, subject, self.trail.start(vars(subject)))
         self._live[session] = None
         self._per_user[subject.user] += 1
@@ -233,6 +238,10 @@ class Sessions:
         """
         self.trail.refused(vars(subject), code, reason)
         self.metrics.refused(code)
+
+    def close(self, why: str) -> None:
+        """Let no more in; those that are open go on."""
+        self._closing = why
 
     def forget(self, session: Session) -> None:
         """Called by the session when it is over."""
