@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import EVENTS, LEASES, NAMESPACES
+from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.meta import Resource
+from twisted_exec.apiserver.aggregated.admission_sources import FOLLOWED
 from twisted_exec.apiserver.leading import NAMESPACE as ELECTION
 from twisted_exec.auth.rules import Rule
 
@@ -27,9 +28,12 @@ def _on(resource: Resource, *verbs: str) -> Rule:
 
 
 def cluster_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole: namespaces are looked at, Events told."""
+    """Of a ClusterRole: namespaces and what the host's admission is made of are followed, Events told."""
+    followed = dict.fromkeys(
+        (resource.group, resource.plural) for versions in FOLLOWED for resource in versions
+    )
     return (
-        _on(NAMESPACES.resource, *_FOLLOW),
+        *(Rule(_FOLLOW, (group,), (plural,)) for group, plural in followed),
         _on(EVENTS.resource, "get", "create", "update"),
     )
 
