@@ -72,12 +72,29 @@ def kube_apiserver() -> str | None:
     """Why a real kube-apiserver cannot be asked here, or ``None``."""
     if not kube_apiserver_program():
         return "kube-apiserver is not on PATH, nor where KUBE_APISERVER says (see tests/interop)"
-    return None if shutil.which("etcd") else "etcd is not on PATH (etcd-server)"
+    return etcd()
 
 
 def kube_apiserver_program() -> str | None:
     """A kube-apiserver, built from Go modules."""
     return shutil.which(os.environ.get("KUBE_APISERVER", "kube-apiserver"))
+
+
+def etcd() -> str | None:
+    """Why a real etcd cannot be asked here, or ``None``."""
+    return None if shutil.which("etcd") else "etcd is not on PATH (etcd-server)"
+
+
+def newer_etcd() -> str | None:
+    """Why a newer etcd than Debian's cannot be asked here, or ``None``."""
+    if newer_etcd_program() is not None:
+        return None
+    return "etcd-3.5 is not on PATH, and ETCD_NEWER names none; see tests/interop"
+
+
+def newer_etcd_program() -> str | None:
+    """An etcd of a later release, built from Go modules."""
+    return shutil.which(os.environ.get("ETCD_NEWER", "etcd-3.5"))
 
 
 def ser2net() -> str | None:

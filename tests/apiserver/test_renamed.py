@@ -35,7 +35,7 @@ def kept(obj: Object) -> Object:
 class RenamedStorageTests(StorageContract, TestCase):
     """The contract, for machines that are kept as things."""
 
-    def make_storage(self) -> IStorage:
+    async def make_storage(self) -> IStorage:
         storage = MemoryStorage(self.remembered, self.remembered_bytes)
         made: IStorage = RenamedStorage(storage, SHOWN, shown, kept)
         return made

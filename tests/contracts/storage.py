@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 
 from twisted_exec.api import kinds
 from twisted_exec.api.encoded import json_of
@@ -39,16 +39,16 @@ class StorageContract:
     remembered = 20
     remembered_bytes = 20_000
 
-    def make_storage(self: Any) -> IStorage:
+    async def make_storage(self: Any) -> IStorage:
         """
-        An empty store, started, that ends by itself; it remembers :attr:`remembered`
+        An empty store, ready, that ends by itself; it remembers :attr:`remembered`
         changes, of :attr:`remembered_bytes` in all.
         """
         raise NotImplementedError
 
     async def test_create_then_get(self: Any) -> None:
         """What was created can be read, with a resourceVersion."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", power="On"))
         self.assertEqual(int(stored["metadata"]["resourceVersion"]), storage.version())
         self.assertEqual(await storage.get(MACHINES, "default", "a"), stored)
@@ -56,12 +56,12 @@ class StorageContract:
     async def test_get_nothing(self: Any) -> None:
         """Reading what is not there names the object."""
         with self.assertRaises(NotFound) as caught:
-            await self.make_storage().get(MACHINES, "default", "a")
+            await (await self.make_storage()).get(MACHINES, "default", "a")
         self.assertIn('machines.compute.ironcore.dev "a" not found', caught.exception.message)
 
     async def test_create_twice(self: Any) -> None:
         """A name can be taken once; another namespace or resource is another name."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         await storage.create(MACHINES, machine("a"))
         with self.assertRaises(AlreadyExists):
             await storage.create(MACHINES, machine("a"))
@@ -70,7 +70,7 @@ class StorageContract:
 
     async def test_racing_creates(self: Any) -> None:
         """Of creates that are on their way together one wins."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         outcomes: list[str] = []
         attempts = [
             storage.create(MACHINES, machine("a")).addCallbacks(
@@ -84,7 +84,7 @@ class StorageContract:
 
     async def test_update(self: Any) -> None:
         """An update replaces the object and raises its version."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", power="On"))
         updated = await storage.update(MACHINES, changed(stored, power="Off"))
         self.assertGreater(
@@ -93,19 +93,22 @@ class StorageContract:
         self.assertEqual((await storage.get(MACHINES, "default", "a"))["spec"], {"power": "Off"})
 
     async def test_stale_update(self: Any) -> None:
-        """Of two who read the same version, the second writer is told to read again."""
-        storage = self.make_storage()
+        """Of two who read the same version, one writes and the other is told to read again."""
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
-        first = storage.update(MACHINES, changed(stored, power="Off"))
-        second = storage.update(MACHINES, changed(stored, power="On"))
-        await first
-        with self.assertRaises(Conflict) as caught:
-            await second
-        self.assertIn("the object has been modified", caught.exception.message)
+        wanted = [changed(stored, power=power) for power in ("Off", "On")]
+        outcomes = await DeferredList(
+            [storage.update(MACHINES, obj) for obj in wanted], consumeErrors=True
+        )
+        ((_, made),) = (one for one in outcomes if one[0])
+        ((_, refused),) = (one for one in outcomes if not one[0])
+        self.assertIsInstance(refused.value, Conflict)
+        self.assertIn("the object has been modified", refused.value.message)
+        self.assertEqual(await storage.get(MACHINES, "default", "a"), made)
 
     async def test_update_of_another(self: Any) -> None:
         """An update meant for an object that was deleted and made again fails."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         await storage.delete(MACHINES, stored)
         with self.assertRaises(NotFound):
@@ -118,7 +121,7 @@ class StorageContract:
 
     async def test_delete(self: Any) -> None:
         """What was deleted is gone; its last state has the deletion's version."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a", power="On"))
         gone = await storage.delete(MACHINES, stored)
         self.assertEqual(gone["spec"], {"power": "On"})
@@ -130,7 +133,7 @@ class StorageContract:
 
     async def test_stale_delete(self: Any) -> None:
         """Deleting a version that is no longer there is refused."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         await storage.update(MACHINES, changed(stored, power="Off"))
         with self.assertRaises(Conflict):
@@ -138,7 +141,7 @@ class StorageContract:
 
     async def test_list(self: Any) -> None:
         """Lists are of one resource, of one namespace or all, in order."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         for name, namespace in [("b", "default"), ("a", "default"), ("c", "another")]:
             await storage.create(MACHINES, machine(name, namespace))
         await storage.create(POOLS, machine("p", ""))
@@ -150,7 +153,7 @@ class StorageContract:
 
     async def test_order(self: Any) -> None:
         """Order stays whatever comes and goes, and no namespace shows another's objects."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         then = storage.version()
         for namespace in ("b", "a-b", "a", "a.c"):
             for name in ("y", "x", "z"):
@@ -170,7 +173,7 @@ class StorageContract:
 
     async def test_encoded(self: Any) -> None:
         """Whatever comes out of a store carries its JSON, the same for all who get it."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, events.append)
         stored = await storage.create(MACHINES, machine("ä", power="On"))
@@ -185,7 +188,7 @@ class StorageContract:
 
     async def test_list_as_it_was(self: Any) -> None:
         """An older version of a list can be had while its changes are remembered."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         first = await storage.create(MACHINES, machine("a", power="On"))
         second = await storage.create(MACHINES, machine("b"))
         then = storage.version()
@@ -198,14 +201,14 @@ class StorageContract:
 
     async def test_list_too_old(self: Any) -> None:
         """A list older than what is remembered has expired."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         await self.forget_everything(storage)
         with self.assertRaises(Expired):
             await storage.list(MACHINES, version=1)
 
     async def test_large_changes(self: Any) -> None:
         """Large changes are forgotten sooner: whoever may change one object must not fill us."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         for turn in range(10):
             stored = await storage.update(MACHINES, changed(stored, turn=turn, text="x" * 5000))
@@ -224,7 +227,7 @@ class StorageContract:
 
     async def test_watch_live(self: Any) -> None:
         """Every change is told, in order, with what was before."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, storage.version(), events.append)
         stored = await storage.create(MACHINES, machine("a", power="On"))
@@ -242,7 +245,7 @@ class StorageContract:
 
     async def test_watch_from_now(self: Any) -> None:
         """A watch that names no version is told of what happens from now on, and of no loss."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         events: list[Event] = []
         lost: list[str] = []
@@ -252,14 +255,14 @@ class StorageContract:
 
     async def test_current(self: Any) -> None:
         """What is at hand is asked for, and is what a write has made."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await storage.current(), int(stored["metadata"]["resourceVersion"]))
         self.assertEqual(await storage.current(), storage.version())
 
     async def test_stale(self: Any) -> None:
         """Who is content with what is at hand gets what was written here."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         self.assertEqual(await storage.get(MACHINES, "default", "a", stale=True), stored)
         self.assertEqual(list((await storage.list(MACHINES, stale=True)).items), [stored])
@@ -268,13 +271,13 @@ class StorageContract:
 
     async def test_ready(self: Any) -> None:
         """Whoever asks whether the store is ready is told so each time."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         self.assertIsNone(await storage.when_ready())
         self.assertIsNone(await storage.when_ready())
 
     async def test_watch_replay(self: Any) -> None:
         """A watch begins with what happened after the version it starts from."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         stored = await storage.create(MACHINES, machine("a"))
         since = storage.version()
         updated = await storage.update(MACHINES, changed(stored, power="Off"))
@@ -286,7 +289,7 @@ class StorageContract:
 
     async def test_watch_one_namespace(self: Any) -> None:
         """Changes in other namespaces are not told."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, events.append, "default")
         await storage.create(MACHINES, machine("a", "another"))
@@ -295,7 +298,7 @@ class StorageContract:
 
     async def test_watch_stopped(self: Any) -> None:
         """A stopped watch hears nothing more; stopping twice does nothing."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
         watch = storage.watch(MACHINES, None, events.append)
         watch.stop()
@@ -305,7 +308,7 @@ class StorageContract:
 
     async def test_watch_stopped_by_another(self: Any) -> None:
         """A watch that is stopped while others are told hears nothing either."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
         storage.watch(MACHINES, None, lambda event: second.stop())
         second = storage.watch(MACHINES, None, events.append)
@@ -314,14 +317,14 @@ class StorageContract:
 
     async def test_watch_too_old(self: Any) -> None:
         """A watch cannot begin with changes that are forgotten."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         await self.forget_everything(storage)
         with self.assertRaises(Expired):
             storage.watch(MACHINES, 1, lambda event: None)
 
     async def test_watch_from_the_future(self: Any) -> None:
         """A version that has not happened is refused, with the time to try again."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         with self.assertRaises(APIError) as caught:
             storage.watch(MACHINES, storage.version() + 1000, lambda event: None)
         self.assertEqual((caught.exception.code, caught.exception.reason), (504, "Timeout"))
@@ -337,7 +340,7 @@ class StorageContract:
 
     async def test_failing_watcher(self: Any) -> None:
         """A watcher that raises loses its watch; nobody else loses an event."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         events: list[Event] = []
 
         def fail(event: Event) -> None:
@@ -352,7 +355,7 @@ class StorageContract:
 
     async def test_watcher_sees_what_readers_see(self: Any) -> None:
         """Whoever hears of a change can read it, and so can whoever made it."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         seen: list[Deferred[Object]] = []
         storage.watch(
             MACHINES, None, lambda event: seen.append(storage.get(MACHINES, "default", "a"))
@@ -362,7 +365,7 @@ class StorageContract:
 
     async def test_probe(self: Any) -> None:
         """A store that works says so, and changes nothing by it."""
-        storage = self.make_storage()
+        storage = await self.make_storage()
         await storage.create(MACHINES, machine("a"))
         before = storage.version()
         self.assertIsNone(await storage.probe())

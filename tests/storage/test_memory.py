@@ -12,5 +12,5 @@ from twisted_exec.storage.memory import MemoryStorage
 class MemoryStorageTests(StorageContract, TestCase):
     """The contract, in memory."""
 
-    def make_storage(self) -> IStorage:
+    async def make_storage(self) -> IStorage:
         return MemoryStorage(self.remembered, self.remembered_bytes)

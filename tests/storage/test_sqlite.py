@@ -47,7 +47,7 @@ class _Opens:
 class SQLiteStorageTests(_Opens, StorageContract, TestCase):
     """The contract, on a disk."""
 
-    def make_storage(self) -> SQLiteStorage:
+    async def make_storage(self) -> SQLiteStorage:
         return self.open(self.mktemp())
 
 

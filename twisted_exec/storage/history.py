@@ -227,7 +227,11 @@ class History:
 
     def find(self, resource: Resource, obj: Object) -> Object | None:
         """What is stored where ``obj`` would be."""
-        return self._table(table_of(resource)).by_key.get(key_of(obj))
+        return self.at(table_of(resource), key_of(obj))
+
+    def at(self, table: str, key: Key) -> Object | None:
+        """What is stored at a key."""
+        return self._table(table).by_key.get(key)
 
     def list(self, resource: Resource, namespace: str, version: int | None) -> Listing:
         """

@@ -3,16 +3,24 @@ Calls of a gRPC peer, as Deferreds.
 
 grpcio has its own threads; they meet the reactor in one place, the done callback of a call's
 future.  Channels are opened by the first call, not before: a program is made before its
-daemon forks.
+daemon forks.  Whoever imports ``grpc`` imports this first.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
+
+# grpcio's fork handlers wait for its own threads: a pty spawned while calls are
+# under way hangs in them.  grpc reads this once, when it is first imported.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+# Its C core writes to standard error by itself, past every log; what matters comes
+# back as the status of a call.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 T = TypeVar("T")
 

@@ -1,0 +1,406 @@
+"""
+Calls of one etcd cluster: any of its members, TLS, tokens, deadlines.
+
+One member is asked as long as it answers.  When it does not, another one is; a read is
+then asked of that again, and so is a write that has certainly not been done.  A write of which
+nobody knows is not made again: it fails with an :class:`APIError` that says so.
+
+Which of etcd's errors tell what is in its ``api/v3rpc/rpctypes/error.go``.  A member without
+a leader refuses at once what says ``hasleader`` in its metadata
+(``server/etcdserver/api/v3rpc/interceptor.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable, one_line
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
+from twisted_exec.streaming import grpc_calls
+from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
+from twisted_exec.tls import pem
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.files import Reloading, read_file
+
+READ_SECONDS = 3.0
+WRITE_SECONDS = 10.0
+"""More than etcd itself takes to give up: 5 seconds, and two elections."""
+
+_MAX_MESSAGE_BYTES = 64 << 20
+_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A member that is gone without a word is noticed by who only listens, too.  etcd takes
+    # a ping each 5 seconds (its --grpc-keepalive-min-time).
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_WITH_LEADER = (("hasleader", "true"),)
+_RETRY_SECONDS = 1
+
+
+@dataclass(frozen=True)
+class Method:
+    """One of etcd's, by its path, and what it answers."""
+
+    path: str
+    answer: Callable[[], Any]
+
+
+RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
+TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
+COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionResponse)
+WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse)
+AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse)
+
+
+class EtcdError(Exception):
+    """
+    A call failed.
+
+    :param code: gRPC's.
+    :param told: by etcd or grpcio, on one line.
+    :ivar undone: it has certainly not been done.
+    """
+
+    def __init__(self, code: grpc.StatusCode, told: str) -> None:
+        super().__init__(f"{told or code.name}")
+        self.code, self.told = code, told
+        self.undone = code not in _UNKNOWN or told.startswith(_NOT_SENT)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another member may do better."""
+        return self.code in _UNKNOWN
+
+    @property
+    def is_full(self) -> bool:
+        return "database space exceeded" in self.told
+
+    @property
+    def is_token(self) -> bool:
+        """The token is none any more, or is of before the last change of users."""
+        return (
+            self.code is grpc.StatusCode.UNAUTHENTICATED
+            or "revision of auth store is old" in self.told
+            or "user name is empty" in self.told
+        )
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.told
+
+    @property
+    def is_future(self) -> bool:
+        return self.code is grpc.StatusCode.OUT_OF_RANGE and "future revision" in self.told
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.told
+
+    @property
+    def is_refusal(self) -> bool:
+        """Trying again never helps before somebody has changed something."""
+        return self.code in (
+            grpc.StatusCode.PERMISSION_DENIED,
+            grpc.StatusCode.UNAUTHENTICATED,
+        ) or ("authentication failed" in self.told or "authentication is not enabled" in self.told)
+
+
+_UNKNOWN = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.ABORTED,
+    }
+)
+# grpcio's words for a connection that there never was, and etcd's before it begins.
+_NOT_SENT = (
+    "failed to connect to all addresses",
+    "DNS resolution failed",
+    "etcdserver: no leader",
+    "etcdserver: not capable",
+    "etcdserver: rpc not supported for learner",
+)
+
+
+class EtcdClient:
+    """
+    Calls a cluster.
+
+    :param target: which one.
+    :param reactor: where answers arrive.
+    """
+
+    _log = Logger()
+
+    def __init__(self, target: EtcdTarget, reactor: Any) -> None:
+        self.target = target
+        self._reactor = reactor
+        self._links: dict[Endpoint, Link] = {}
+        self._first = 0
+        self._token = ""
+        self._logging_in = DeferredLock()
+        self._files = _files(target, reactor)
+        self._shown: object = None
+
+    def load(self) -> None:
+        """
+        Read certificates and passwords for the first time.
+
+        :raises StorageError: with one line; they cannot be used.
+        """
+        try:
+            if self._files is not None:
+                self._files.load()
+            if self.target.password_file:
+                self._password()
+        except TLSConfigError as problem:
+            raise StorageError(f"etcd: {problem}") from None
+
+    def close(self) -> None:
+        """Calls under way fail as cancelled."""
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.close()
+
+    async def read(self, method: Method, request: Message, seconds: float = READ_SECONDS) -> Any:
+        """
+        Ask; another member when one does not answer.
+
+        :raises EtcdError: none did.
+        """
+        return await self._over_members(method, request, seconds, lambda error: True)
+
+    async def write(self, method: Method, request: Message) -> Any:
+        """
+        Change something, once.
+
+        :raises EtcdError: it was not done, or nobody knows.
+        """
+        return await self._over_members(method, request, WRITE_SECONDS, lambda error: error.undone)
+
+    async def _over_members(
+        self,
+        method: Method,
+        request: Message,
+        seconds: float,
+        again: Callable[[EtcdError], bool],
+    ) -> Any:
+        until = self._reactor.seconds() + seconds
+        left, logged_in = len(self.target.endpoints), False
+        while True:
+            if self.target.user:
+                await self._log_in()
+            endpoint = self.endpoint
+            try:
+                return await self._call(endpoint, method, request, until - self._reactor.seconds())
+            except EtcdError as error:
+                if error.is_token and self.target.user and not logged_in:
+                    self._token, logged_in = "", True
+                    continue
+                if error.elsewhere:
+                    self.leave(endpoint)
+                left -= 1
+                over = self._reactor.seconds() >= until
+                if not left or over or not error.elsewhere or not again(error):
+                    raise
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The member to ask."""
+        return self.target.endpoints[self._first]
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """A member did not answer: ask the next one from now on."""
+        if endpoint == self.endpoint and len(self.target.endpoints) > 1:
+            self._first = (self._first + 1) % len(self.target.endpoints)
+        link = self._links.pop(endpoint, None)
+        if link is not None:
+            link.retire()
+
+    def _call(
+        self, endpoint: Endpoint, method: Method, request: Message, seconds: float
+    ) -> Deferred[Any]:
+        # With others to ask, none may keep us waiting for all of the time.
+        share = seconds if len(self.target.endpoints) == 1 else max(1.0, seconds / 2)
+        link = self.link(endpoint)
+        stub = link.channel.unary_unary(method.path)
+        future = stub.future(
+            request.SerializeToString(), timeout=share, metadata=self.metadata(method)
+        )
+        return grpc_calls.call(link, self._reactor, future, _reader(method), _outcome)
+
+    def metadata(self, method: Method) -> Sequence[tuple[str, str]]:
+        """What goes with a call."""
+        if method is AUTHENTICATE or not self._token:
+            return _WITH_LEADER
+        return (*_WITH_LEADER, ("token", self._token))
+
+    def link(self, endpoint: Endpoint) -> Link:
+        """The channel to a member; new ones when certificates have changed."""
+        shown = self._files.get() if self._files is not None else None
+        if shown is not self._shown:
+            links, self._links, self._shown = self._links, {}, shown
+            for link in links.values():
+                link.retire()
+        found = self._links.get(endpoint)
+        if found is None:
+            found = self._links[endpoint] = Link(self._channel(endpoint, shown))
+        return found
+
+    def _channel(self, endpoint: Endpoint, shown: Any) -> Any:
+        address = f"dns:///{endpoint}"
+        if shown is None:
+            return grpc.insecure_channel(address, options=_OPTIONS)
+        ca, certificate, key = shown
+        credentials = grpc.ssl_channel_credentials(ca, key or None, certificate or None)
+        return grpc.secure_channel(address, credentials, options=_OPTIONS)
+
+    async def authenticated(self) -> None:
+        """
+        Have a token, where one is needed, for what is not called by :meth:`read`.
+
+        :raises EtcdError: there is none to be had.
+        """
+        if self.target.user:
+            await self._log_in()
+
+    def forget_token(self) -> None:
+        """It was refused."""
+        self._token = ""
+
+    async def _log_in(self) -> None:
+        """Once for all who wait: etcd makes its hash of a password slow on purpose."""
+        if not self._token:
+            await self._logging_in.run(self._authenticate)
+
+    async def _authenticate(self) -> None:
+        if self._token:
+            return  # who waited before has got one
+        try:
+            password = self._password()
+        except TLSConfigError as problem:  # it was read once, and is being exchanged now
+            raise EtcdError(grpc.StatusCode.UNAUTHENTICATED, str(problem)) from None
+        request = pb.AuthenticateRequest(name=self.target.user, password=password)
+        for left in reversed(range(len(self.target.endpoints))):
+            endpoint = self.endpoint
+            try:
+                answer = await self._call(endpoint, AUTHENTICATE, request, READ_SECONDS)
+            except EtcdError as error:
+                if error.elsewhere:
+                    self.leave(endpoint)
+                if not error.elsewhere or not left:
+                    raise
+            else:
+                self._token = answer.token
+                return
+
+    def _password(self) -> str:
+        try:
+            raw = read_file(self.target.password_file, "the password of etcd's user")
+            return raw.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise TLSConfigError(
+                f"the password of etcd's user {self.target.password_file!r} is no text"
+            ) from None
+
+
+def _files(target: EtcdTarget, reactor: Any) -> Reloading[tuple[bytes, bytes, bytes]] | None:
+    if not target.secure:
+        return None
+    paths = [target.ca] + ([target.certificate, target.key] if target.certificate else [])
+
+    def parse(ca: bytes, certificate: bytes = b"", key: bytes = b"") -> tuple[bytes, bytes, bytes]:
+        pem.certificates(ca, f"CA {target.ca!r}")
+        if certificate:
+            names = f"certificate {target.certificate!r}", f"private key {target.key!r}"
+            pem.present(pem.new_context(SSL.TLS_METHOD), certificate, key, *names)
+        return ca, certificate, key
+
+    return Reloading(paths, parse, reactor)
+
+
+def _reader(method: Method) -> Callable[[Any], Any]:
+    def read(future: Any) -> Any:
+        """In one of grpcio's threads."""
+        try:
+            if future.cancelled() or future.code() is not grpc.StatusCode.OK:
+                return None
+            return method.answer().FromString(future.result())
+        except DecodeError:
+            return EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
+        except Exception as problem:
+            # Nothing may keep the caller waiting for ever.
+            return EtcdError(grpc.StatusCode.INTERNAL, type(problem).__name__)
+
+    return read
+
+
+def _outcome(future: Any, read: Any) -> Any:
+    if future.cancelled():
+        return EtcdError(grpc.StatusCode.CANCELLED, "the call was cancelled")
+    if future.code() is not grpc.StatusCode.OK:
+        return error_of(future)
+    return read
+
+
+def error_of(call: Any) -> EtcdError:
+    """Why a call has failed."""
+    return EtcdError(call.code(), one_line(call.details() or ""))
+
+
+def read_refusal(error: EtcdError) -> APIError:
+    """What users are told when a read fails."""
+    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return GatewayTimeout(
+            "the store did not answer in time", retry_after_seconds=_RETRY_SECONDS
+        )
+    return ServiceUnavailable(
+        f"the store cannot be read: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
+    )
+
+
+def write_refusal(error: EtcdError) -> APIError:
+    """What users are told when a write fails."""
+    if not error.undone:
+        return GatewayTimeout(
+            "the store did not say whether it has written this: look before trying again",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+    if "request is too large" in error.told:
+        return APIError(
+            "the object is larger than the store takes (etcd's --max-request-bytes)",
+            code=413,
+            reason="RequestEntityTooLarge",
+        )
+    return ServiceUnavailable(
+        f"the store cannot write: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
+    )
+
+
+def _words(error: EtcdError) -> str:
+    """Without addresses, which are no user's business."""
+    if error.is_full:
+        return (
+            "etcd is full (alarm NOSPACE): compact and defragment it, then disarm the alarm, or "
+            "raise its quota"
+        )
+    if error.told.startswith("etcdserver: "):
+        return error.told
+    return "etcd cannot be reached"

@@ -1,0 +1,107 @@
+"""
+Whose our prefix is, and everything below it at one revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient, EtcdError
+from twisted_exec.storage.etcd.keys import ForeignKey, Keys, read_marker, shown
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.interfaces import Object
+
+_PAGE_KEYS = 500
+_PAGE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Marker:
+    """
+    What the marker says.
+
+    :param revision: of etcd, when it was read.
+    :param seen: of our latest write.
+    :param created: when the marker was made.
+    :param write: which write it is of.
+    """
+
+    revision: int
+    seen: int
+    created: int
+    write: str
+
+
+async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
+    """
+    Make sure that the prefix is ours; it becomes that when nobody has keys there.
+
+    :param value: the marker, when it is to be made.
+    :raises StorageError: it is another program's.
+    :raises EtcdError: etcd does not answer.
+    """
+    for _ in range(2):
+        answer = await client.read(RANGE, pb.RangeRequest(key=keys.marker))
+        if answer.kvs:
+            (found,) = answer.kvs
+            write = read_marker(keys.marker, found.value)
+            revision = answer.header.revision
+            return Marker(revision, found.mod_revision, found.create_revision, write)
+        await _check_empty(client, keys)
+        compare = pb.Compare(target=pb.Compare.CREATE, key=keys.marker, create_revision=0)
+        put = pb.RequestOp(request_put=pb.PutRequest(key=keys.marker, value=value))
+        await client.write(TXN, pb.TxnRequest(compare=[compare], success=[put]))
+    raise StorageError(f"etcd's key {shown(keys.marker)} is gone as soon as it is made")
+
+
+async def _check_empty(client: EtcdClient, keys: Keys) -> None:
+    request = pb.RangeRequest(key=keys.first, range_end=keys.end, limit=1, keys_only=True)
+    answer = await client.read(RANGE, request)
+    if answer.kvs:
+        raise ForeignKey(
+            f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
+            f"{shown(answer.kvs[0].key)}): choose another prefix="
+        )
+
+
+async def list_all(
+    client: EtcdClient,
+    keys: Keys,
+    revision: int,
+    complain: Callable[[ForeignKey], None] | None,
+) -> tuple[list[tuple[str, Object]], int]:
+    """
+    All objects as they were at a revision, and the latest of their versions.
+
+    :param complain: told of keys that are no objects of ours, which are left out then.
+    :raises ForeignKey: there is such a key, and nobody is to be told.
+    :raises EtcdError: etcd does not answer.
+    """
+    objects: list[tuple[str, Object]] = []
+    start, limit, latest = keys.first, _PAGE_KEYS, 0
+    while True:
+        request = pb.RangeRequest(key=start, range_end=keys.end, limit=limit, revision=revision)
+        try:
+            page = await client.read(RANGE, request, _PAGE_SECONDS)
+        except EtcdError as error:
+            if not error.is_too_large or limit == 1:
+                raise
+            limit = max(1, limit // 4)
+            continue
+        for found in page.kvs:
+            if keys.is_own(found.key):
+                continue
+            try:
+                place, obj = keys.read(found.key, found.value, found.mod_revision)
+            except ForeignKey as problem:
+                if complain is None:
+                    raise
+                complain(problem)
+                continue
+            objects.append((place.table, obj))
+            latest = max(latest, found.mod_revision)
+        if not page.more or not page.kvs:
+            return objects, latest
+        start = page.kvs[-1].key + b"\0"

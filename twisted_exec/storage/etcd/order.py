@@ -1,0 +1,264 @@
+"""
+The one order in which changes are shown, whoever made them.
+
+etcd tells every change by the watch, ours among them.  To wait for that would cost each write
+a second message; so a write is shown as soon as etcd has confirmed it, if nobody's came between it
+and what was shown last: its transaction tells which write the marker had before.  Otherwise it
+waits for the watch.  By whichever of the two it comes, it is shown once, and as the very object that
+was written.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.keys import ForeignKey, Keys, Place, read_marker, with_version
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.history import History, versioned
+from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object
+
+_TURN_TELLS = 1000
+"""How many watches are told before others have their turn; but all of one revision."""
+
+
+@dataclass
+class Write:
+    """
+    One write of ours.
+
+    :param write: what the marker says of it.
+    :param change: ``ADDED``, ``MODIFIED`` or ``DELETED``.
+    :param obj: as it is to be; when deleted, its last state.
+    :param text: its JSON without a resourceVersion; empty when deleted.
+    :param done: fires with the object when it is shown.
+    """
+
+    write: str
+    place: Place
+    change: str
+    obj: Object
+    text: str
+    done: Deferred[Object] = field(default_factory=Deferred)
+
+
+@dataclass
+class _Revision:
+    """What one transaction changed."""
+
+    number: int
+    events: Sequence[pb.Event]
+    dealt_with: Callable[[], None] | None
+
+
+class Order:
+    """
+    Shows changes to a history.
+
+    :param on_doubt: called with a line for the log when something does not fit: what is, is to be
+        listed again.
+    :ivar seen: the revision of the latest write, ours or another server's, that is shown.
+    :ivar marker: which write that is.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, history: History, keys: Keys, clock: Any, on_doubt: Callable[[str], None]
+    ) -> None:
+        self._history, self._keys, self._clock, self._doubt = history, keys, clock, on_doubt
+        self.seen = 0
+        self.marker = ""
+        self._writes: dict[str, Write] = {}
+        self._early: dict[int, tuple[Write, int]] = {}
+        self._revisions: deque[_Revision] = deque()
+        self._turn: IDelayedCall | None = None
+        self._waiting: list[tuple[int, int, Deferred[None]]] = []
+        self._count = count()
+        self._complained = ""
+
+    def begin(self, seen: int, marker: str) -> None:
+        """The history is now as it was then; what waits is told if that is enough."""
+        self.forget()
+        self.seen, self.marker = seen, marker
+        for after, (write, revision) in list(self._early.items()):
+            if revision <= seen:
+                del self._early[after]
+                self._settle(write, self.as_shown(write, revision))
+        self._wake()
+
+    def forget(self) -> None:
+        """What came and was not shown yet comes again."""
+        self._revisions.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def expect(self, write: Write) -> None:
+        """A write is about to be sent."""
+        self._writes[write.write] = write
+
+    def dismiss(self, write: Write) -> None:
+        """It was not made, or nobody knows."""
+        self._writes.pop(write.write, None)
+
+    def confirmed(self, write: Write, revision: int, after: int) -> None:
+        """
+        It was made.
+
+        :param after: the revision of the write before, whoever made that.
+        """
+        if write.done.called:
+            return
+        if revision <= self.seen:  # listed meanwhile
+            self._settle(write, self.as_shown(write, revision))
+            return
+        self._early[after] = write, revision
+        self._show_early()
+
+    def waiting(self) -> Sequence[Write]:
+        """Writes that were sent and are not shown."""
+        return list(self._writes.values())
+
+    def events(self, events: list[pb.Event], dealt_with: Callable[[], None]) -> None:
+        """The watch tells of whole revisions."""
+        revisions = [
+            _Revision(number, list(each), None)
+            for number, each in groupby(events, lambda event: event.kv.mod_revision)
+        ]
+        revisions[-1].dealt_with = dealt_with
+        self._revisions.extend(revisions)
+        if self._turn is None:
+            self._show_some()
+
+    def stop(self) -> None:
+        """Nobody waits any more: what waits is cancelled."""
+        self.forget()
+        waiting, self._waiting = self._waiting, []
+        for _, _, each in waiting:
+            each.cancel()
+
+    def reached(self, revision: int) -> Deferred[None]:
+        """Fires when everything up to a write of ours or another server's is shown."""
+        waiting: Deferred[None] = Deferred()
+        if revision <= self.seen:
+            waiting.callback(None)
+        else:
+            heapq.heappush(self._waiting, (revision, next(self._count), waiting))
+        return waiting
+
+    def _show_some(self) -> None:
+        self._turn, told = None, 0
+        while self._revisions:
+            revision = self._revisions.popleft()
+            told += self._show_revision(revision)
+            if revision.dealt_with is not None:
+                revision.dealt_with()
+            self._show_early()
+            if told >= _TURN_TELLS and self._revisions:
+                self._turn = self._clock.callLater(0, self._show_some)
+                return
+
+    def _show_revision(self, revision: _Revision) -> int:
+        marker = next((one for one in revision.events if one.kv.key == self._keys.marker), None)
+        others = [one for one in revision.events if not self._keys.is_own(one.kv.key)]
+        if marker is None:
+            return self._show_foreign(revision.number, others) if others else 0
+        if revision.number <= self.seen:
+            return 0
+        if marker.type == pb.Event.DELETE:
+            self._doubt("somebody has deleted etcd's key that says whose the others are")
+            return 0
+        try:
+            name = read_marker(marker.kv.key, marker.kv.value)
+        except StorageError as problem:
+            self._doubt(str(problem))
+            return 0
+        write = self._writes.get(name)
+        if write is not None:
+            return self._show_own(write, revision.number)
+        told = self._show_others(others, revision.number)
+        self._advance(revision.number, name)
+        return told
+
+    def _show_foreign(self, revision: int, events: Sequence[pb.Event]) -> int:
+        """Somebody changed our keys by other means."""
+        if revision <= self.seen:
+            self._doubt("somebody else changes etcd's keys that are ours")
+            return 0
+        return self._show_others(events, revision)
+
+    def _show_others(self, events: Sequence[pb.Event], revision: int) -> int:
+        told = 0
+        for place, event in self._read(events, revision):
+            told += self._history.apply(place.table, event)
+        return told
+
+    def _read(self, events: Sequence[pb.Event], revision: int) -> Iterator[tuple[Place, Event]]:
+        for event in events:
+            try:
+                if event.type == pb.Event.DELETE:
+                    place = self._keys.place(event.kv.key)
+                    obj = None
+                else:
+                    place, obj = self._keys.read(event.kv.key, event.kv.value, revision)
+            except ForeignKey as problem:
+                self.complain(problem)
+                continue
+            previous = self._history.at(place.table, place.key)
+            if obj is not None:
+                yield place, Event(MODIFIED if previous else ADDED, obj, previous, revision)
+            elif previous is not None:
+                yield place, Event(DELETED, versioned(previous, revision), previous, revision)
+
+    def complain(self, problem: ForeignKey) -> None:
+        """A key that is none of ours is left alone, and told of."""
+        if str(problem) != self._complained:
+            self._complained = str(problem)
+            self._log.error("the store leaves this out: {problem}", problem=problem)
+
+    def _show_early(self) -> None:
+        while (found := self._early.pop(self.seen, None)) is not None:
+            write, revision = found
+            if not write.done.called:
+                self._show_own(write, revision)
+
+    def _show_own(self, write: Write, revision: int) -> int:
+        obj = self.as_shown(write, revision)
+        previous = self._history.at(write.place.table, write.place.key)
+        event = Event(write.change, obj, previous, revision)
+        told = self._history.apply(write.place.table, event)
+        self._advance(revision, write.write)
+        self._settle(write, obj)
+        return told
+
+    def as_shown(self, write: Write, revision: int) -> Object:
+        """The object of a write that was made."""
+        if write.change == DELETED:
+            return versioned(write.obj, revision)
+        return with_version(write.obj, write.text, revision)
+
+    def _settle(self, write: Write, obj: Object) -> None:
+        self._writes.pop(write.write, None)
+        if not write.done.called:
+            write.done.callback(obj)
+
+    def _advance(self, revision: int, marker: str) -> None:
+        self.seen, self.marker = revision, marker
+        self._history.version = revision
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.seen:
+            waiting = heapq.heappop(self._waiting)[2]
+            if not waiting.called:
+                waiting.callback(None)

@@ -1,0 +1,189 @@
+"""
+Where an etcd is and how to show oneself there, as ``--storage`` tells it.
+
+``etcd:https://HOST:PORT[,...]?prefix=...&ca=...&cert=...&key=...&user=...&password-file=...``
+
+Passwords are in files alone: a command line is everybody's to read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+PREFIX = "/twisted-exec"
+COMPACTION_SECONDS = 300.0
+"""As kube-apiserver's ``--etcd-compaction-interval``."""
+
+_KNOWN = ("prefix", "ca", "cert", "key", "user", "password-file", "compaction", "insecure")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,63}){1,4}")
+_MOST_ENDPOINTS = 16
+_PORT = 2379
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One member of a cluster."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class EtcdTarget:
+    """
+    One etcd cluster, and the part of it that is ours.
+
+    :param endpoints: its members, one or more, in the order in which they are tried.
+    :param secure: by TLS.
+    :param prefix: of all our keys; begins with a slash and ends with none.
+    :param ca: PEM file of the authority that signed the members' certificates.
+    :param certificate: PEM file of ours; empty for none.
+    :param key: PEM file of its private key.
+    :param user: of etcd's own authentication; empty for none.
+    :param password_file: holds that user's password, and a line's end at most.
+    :param compaction_seconds: how often, and how far back, history is compacted; 0: never, by us.
+    """
+
+    endpoints: Sequence[Endpoint]
+    secure: bool = True
+    prefix: str = PREFIX
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    user: str = ""
+    password_file: str = ""
+    compaction_seconds: float = COMPACTION_SECONDS
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.endpoints))
+
+
+def parse_target(text: str) -> EtcdTarget:
+    """
+    Read what comes after ``etcd:``.
+
+    :raises ValueError: with one line that says what is wrong, and shows no secret.
+    """
+    urls, _, query = text.partition("?")
+    told = _told(query)
+    secure, endpoints = _endpoints(urls)
+    compaction = told.get("compaction", "on")
+    if compaction not in ("on", "off"):
+        raise ValueError("compaction= is on, or off when another program sees to it")
+    target = EtcdTarget(
+        endpoints,
+        secure,
+        told.get("prefix", PREFIX),
+        ca=_path(told, "ca"),
+        certificate=_path(told, "cert"),
+        key=_path(told, "key"),
+        user=told.get("user", ""),
+        password_file=_path(told, "password-file"),
+        compaction_seconds=COMPACTION_SECONDS if compaction == "on" else 0.0,
+    )
+    _check(target, told.get("insecure", "false"))
+    return target
+
+
+def _path(told: dict[str, str], name: str) -> str:
+    # Absolute: a daemon's working directory is another one.
+    return os.path.abspath(told[name]) if name in told else ""
+
+
+def _told(query: str) -> dict[str, str]:
+    pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
+    told = dict(pairs)
+    for name, value in pairs:
+        if name not in _KNOWN:
+            known = ", ".join(f"{one}=" for one in _KNOWN)
+            raise ValueError(f"{_shown(name)}= is nothing that etcd: knows: {known}")
+        if not value:
+            raise ValueError(f"{name}= has no value")
+    if len(told) != len(pairs):
+        twice = next(name for name in told if [one for one, _ in pairs].count(name) > 1)
+        raise ValueError(f"{twice}= is given twice")
+    return told
+
+
+def _endpoints(urls: str) -> tuple[bool, tuple[Endpoint, ...]]:
+    if not urls:
+        raise ValueError("give etcd:https://HOST:PORT, and more of them after commas")
+    parts = urls.split(",")
+    if len(parts) > _MOST_ENDPOINTS:
+        raise ValueError(f"these are more than {_MOST_ENDPOINTS} endpoints")
+    # A scheme that is left out is the one before.
+    scheme = "https"
+    found: list[Endpoint] = []
+    for part in parts:
+        url = _split(part if "://" in part else f"{scheme}://{part}")
+        if found and url.scheme != scheme:
+            raise ValueError("endpoints are all https, or all http")
+        scheme = url.scheme
+        found.append(Endpoint(url.hostname or "", url.port or _PORT))
+    return scheme == "https", tuple(found)
+
+
+def _split(text: str) -> SplitResult:
+    """
+    One URL; what is wrong with it is told without showing it, for a password may be in it.
+    """
+    try:
+        url = urlsplit(text)
+        known = url.scheme in ("https", "http") and url.hostname and url.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("an endpoint of etcd is https://HOST:PORT")
+    if "@" in url.netloc:
+        raise ValueError("etcd's user and password are given as user= and password-file=")
+    if url.path not in ("", "/") or url.fragment:
+        raise ValueError("an endpoint of etcd is https://HOST:PORT; keys are told by prefix=")
+    return url
+
+
+def _check(target: EtcdTarget, insecure: str) -> None:
+    if insecure not in ("true", "false"):
+        raise ValueError("insecure= is true or false")
+    if not _PREFIX.fullmatch(target.prefix):
+        raise ValueError(
+            f"prefix={_shown(target.prefix)}: give a path such as {PREFIX}, of letters, digits "
+            "and ._~- between its slashes"
+        )
+    if bool(target.certificate) != bool(target.key):
+        missing, given = ("key", "cert") if target.certificate else ("cert", "key")
+        raise ValueError(f"{missing}= is missing: it belongs to {given}=")
+    if bool(target.user) != bool(target.password_file):
+        missing, given = ("password-file", "user") if target.user else ("user", "password-file")
+        raise ValueError(f"{missing}= is missing: it belongs to {given}=")
+    if target.secure:
+        if not target.ca:
+            raise ValueError("ca= is missing: the authority that signed etcd's certificate (PEM)")
+        return
+    if target.ca or target.certificate:
+        raise ValueError("ca=, cert= and key= are for https endpoints")
+    open_hosts = [one.host for one in target.endpoints if not _is_loopback(one.host)]
+    if open_hosts and insecure != "true":
+        raise ValueError(
+            f"http to {_shown(open_hosts[0])} would be open for all to read and change: use https, "
+            "or say insecure=true"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _shown(text: str) -> str:
+    return ascii(text[:100])[1:-1]
