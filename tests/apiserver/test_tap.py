@@ -84,7 +84,8 @@ class OptionsTests(SynchronousTestCase):
     def test_bad_values(self) -> None:
         """Values that make no sense are told with what would."""
         for name, value, told in [
-            ("storage", "etcd:x", "--storage: give sqlite:PATH"),
+            ("storage", "etcd:x", "--storage: ca= is missing"),
+            ("storage", "redis:x", "--storage: give sqlite:PATH"),
             ("storage", "sqlite:", "give sqlite:PATH"),
             ("preferred-address-types", "Hostname,Carrier", "'Carrier' is none of Hostname"),
             ("machinepoollet-timeout", "soon", "--machinepoollet-timeout: 'soon' is no number"),

@@ -271,7 +271,7 @@ class APIServerTests(CommonRows, ProgramCase):
             ({"storage": f"sqlite:{self.path('garbage')}"}, "garbage cannot be used as a store"),
             ({"storage": f"sqlite:{self.directory}"}, f"cannot open the store {self.directory}"),
             ({"storage": "sqlite:/nonexistent/x"}, "cannot open the store /nonexistent/x: No such"),
-            ({"storage": "etcd:x"}, "--storage: give sqlite:PATH, or memory to keep nothing"),
+            ({"storage": "etcd:x"}, "--storage: ca= is missing: the authority"),
         )
         self.assertEqual({path: read(path) for path in kept}, kept)
 

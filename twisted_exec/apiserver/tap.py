@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.application.service import IService
@@ -25,9 +23,7 @@ from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import duration, refusal, seconds, stop_once, tell_start
-from twisted_exec.storage.interfaces import IStorage
-from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.tls.errors import TLSConfigError
 
 _NEEDED = {
@@ -38,16 +34,6 @@ _NEEDED = {
     "machinepoollet-client-key": "its private key",
     "machinepoollet-certificate-authority": "the CA that signs poollets' serving certificates",
 }
-
-
-def _storage(text: str) -> Callable[[Any], IStorage]:
-    kind, _, path = text.partition(":")
-    if kind == "sqlite" and path:
-        # Absolute: a daemon's working directory is another one.
-        return partial(SQLiteStorage, os.path.abspath(path))
-    if text == "memory":
-        return lambda reactor: MemoryStorage()
-    raise ValueError("give sqlite:PATH, or memory to keep nothing")
 
 
 def _address_types(text: str) -> tuple[str, ...]:
@@ -125,7 +111,7 @@ class Options(AggregatedOptions):
         ["tls-cert-file", None, None, "Serving certificate (PEM)."],
         ["tls-private-key-file", None, None, "Its private key (PEM)."],
         ["client-ca-file", None, None, "CA of users and poollets (PEM)."],
-        ["storage", None, None, "Where objects are kept: sqlite:PATH, or memory.", _storage],
+        ["storage", None, None, f"Where objects are kept: {FORMS}.", storage_option],
         ["machinepoollet-client-certificate", None, None, "Certificate shown to poollets (PEM)."],
         ["machinepoollet-client-key", None, None, "Its private key (PEM)."],
         ["machinepoollet-certificate-authority", None, None, "CA of poollets (PEM)."],

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from twisted.application.service import IService, Service
@@ -54,6 +55,7 @@ from twisted_exec.standalone.machines import (
 )
 from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
+from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import FORWARDING_USER, PKI, Pair, write_kubeconfig
@@ -97,6 +99,8 @@ class Settings:
     :param dialect: what machines and pools are called; a state directory is of one for ever.
     :param allowed_origins: sites besides the API server's own whose pages may ask it.
     :param issuers: of OIDC id tokens, whose users there are, too.
+    :param storage: makes the API server's store, given the reactor; a file of the state
+        directory when ``None``.
     """
 
     state_directory: str
@@ -107,6 +111,7 @@ class Settings:
     dialect: Dialect = DEFAULT
     allowed_origins: Collection[bytes] = ()
     issuers: Issuers = Issuers()
+    storage: Callable[[Any], IStorage] | None = None
 
 
 class Standalone(Service):
@@ -215,8 +220,8 @@ class Standalone(Service):
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,
         )
-        storage = SQLiteStorage(self._state.file(OBJECTS), self._reactor)
-        return APIServer(settings, storage, audit, self._reactor)
+        make = self.settings.storage or partial(SQLiteStorage, self._state.file(OBJECTS))
+        return APIServer(settings, make(self._reactor), audit, self._reactor)
 
     def _identities(self, pki: PKI) -> Identities:
         uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""

@@ -13,6 +13,7 @@ from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.program import seconds, stop_once, tell_start
 from twisted_exec.standalone.service import Settings, Standalone
+from twisted_exec.storage.option import FORMS, storage_option
 
 PROGRAM = "exec-standalone"
 
@@ -37,6 +38,13 @@ class Options(OIDCOptions):
     optParameters = [
         ["state-dir", None, "exec-state", "Where everything is kept; private to one program."],
         ["port", None, 6443, "Of the API server on 127.0.0.1; 0 is any free one.", _port],
+        [
+            "storage",
+            None,
+            None,
+            f"Where objects are kept: {FORMS}; a file in the state directory when left out.",
+            storage_option,
+        ],
         ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
         [
             "dialect",
@@ -73,6 +81,7 @@ def makeService(options: Options) -> IService:
             options["dialect"],
             options["allowed-origin"],
             issuers(options),
+            options["storage"],
         ),
         reactor,
     )

@@ -116,7 +116,7 @@ def shown(key: bytes) -> str:
 def value_of(obj: Object) -> str:
     """What is kept of an object: its JSON without a resourceVersion, with its names first."""
     metadata = {key: told for key, told in obj["metadata"].items() if key != "resourceVersion"}
-    head = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
+    head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
     head["metadata"] = metadata
     return json_text(head | {key: told for key, told in obj.items() if key not in head})
 

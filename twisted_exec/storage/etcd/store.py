@@ -100,6 +100,7 @@ class EtcdStorage(Service):
     """
 
     _log = Logger()
+    alone = False
 
     def __init__(
         self,
