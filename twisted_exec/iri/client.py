@@ -178,7 +178,7 @@ class IRIClient(Service):
         except APIError as refusal:
             return fail(refusal)
         # The bytes are read here: what raises in a deserializer is a traceback in a log.
-        stub = link.channel.unary_unary(call.path)
+        stub = link.unary(call.path)
         future = stub.future(raw, timeout=self._deadline(attribute), metadata=metadata)
         machine_id = getattr(request, "machine_id", "")
         return grpc_calls.call(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -27,7 +28,7 @@ from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 from twisted_exec.streaming import grpc_calls
-from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
+from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Callers, Link
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, read_file
@@ -55,7 +56,7 @@ class Method:
     """One of etcd's, by its path, and what it answers."""
 
     path: str
-    answer: Callable[[], Any]
+    answer: Any
 
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
@@ -157,6 +158,7 @@ class EtcdClient:
         self._token = ""
         self._logging_in = DeferredLock()
         self._files = _files(target, reactor)
+        self._callers = Callers(reactor)
         self._shown: object = None
 
     def load(self) -> None:
@@ -178,6 +180,7 @@ class EtcdClient:
         links, self._links = self._links, {}
         for link in links.values():
             link.close()
+        self._callers.stop()
 
     async def read(self, method: Method, request: Message, seconds: float = READ_SECONDS) -> Any:
         """
@@ -240,11 +243,13 @@ class EtcdClient:
         # With others to ask, none may keep us waiting for all of the time.
         share = seconds if len(self.target.endpoints) == 1 else max(1.0, seconds / 2)
         link = self.link(endpoint)
-        stub = link.channel.unary_unary(method.path)
-        future = stub.future(
-            request.SerializeToString(), timeout=share, metadata=self.metadata(method)
-        )
-        return grpc_calls.call(link, self._reactor, future, _reader(method), _outcome)
+        stub, raw = link.unary(method.path), request.SerializeToString()
+        metadata = self.metadata(method)
+        if self._callers.free:
+            begin = partial(_made, method, stub, raw, share, metadata)
+            return self._callers.call(link, begin, lambda told: told)
+        future = stub.future(raw, timeout=share, metadata=metadata)
+        return grpc_calls.call(link, self._reactor, future, partial(_read, method), _outcome)
 
     def metadata(self, method: Method) -> Sequence[tuple[str, str]]:
         """What goes with a call."""
@@ -336,20 +341,33 @@ def _files(target: EtcdTarget, reactor: Any) -> Reloading[tuple[bytes, bytes, by
     return Reloading(paths, parse, reactor)
 
 
-def _reader(method: Method) -> Callable[[Any], Any]:
-    def read(future: Any) -> Any:
-        """In one of grpcio's threads."""
-        try:
-            if future.cancelled() or future.code() is not grpc.StatusCode.OK:
-                return None
-            return method.answer().FromString(future.result())
-        except DecodeError:
-            return EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
-        except Exception as problem:
-            # Nothing may keep the caller waiting for ever.
-            return EtcdError(grpc.StatusCode.INTERNAL, type(problem).__name__)
+def _made(
+    method: Method, stub: Any, raw: bytes, seconds: float, metadata: Sequence[tuple[str, str]]
+) -> Any:
+    """A call that is waited for, in a thread: the answer, or why there is none."""
+    try:
+        return method.answer.FromString(stub(raw, timeout=seconds, metadata=metadata))
+    except grpc.RpcError as error:
+        return error_of(error)
+    except Exception as problem:
+        return _nonsense(problem)
 
-    return read
+
+def _read(method: Method, future: Any) -> Any:
+    """In one of grpcio's threads."""
+    try:
+        if future.cancelled() or future.code() is not grpc.StatusCode.OK:
+            return None
+        return method.answer.FromString(future.result())
+    except Exception as problem:
+        return _nonsense(problem)
+
+
+def _nonsense(problem: Exception) -> EtcdError:
+    """Nothing may keep the caller waiting for ever."""
+    if isinstance(problem, DecodeError):
+        return EtcdError(grpc.StatusCode.INTERNAL, "this is no answer of etcd's")
+    return EtcdError(grpc.StatusCode.INTERNAL, type(problem).__name__)
 
 
 def _outcome(future: Any, read: Any) -> Any:
