@@ -43,6 +43,7 @@ metadata: {name: operators, namespace: default}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:operators"}]
 """
+CANARY = "canary-0123456789"
 ATTACH = ("attach", "-it", "demo-shell")
 
 
@@ -61,7 +62,8 @@ class SignInTests(StandaloneCase):
         self.addCleanup(provider.stop)
         text = CONFIG.format(url=provider.url, ca=json.dumps(provider.ca_pem.decode()))
         path = write(self.directory, "auth.yaml", text.encode())
-        program = await self.ready("--authentication-config", path)
+        tokens = write(self.directory, "tokens.csv", f"{CANARY},joe,2\n".encode())
+        program = await self.ready("--authentication-config", path, "--token-auth-file", tokens)
         token = self.token(provider, groups=["operators"])
         env = {"KUBECONFIG": self.signed_in(token), "HOME": self.directory}
         kubectl = list(kubectls.found().values())[-1]
@@ -90,9 +92,22 @@ class SignInTests(StandaloneCase):
         self.assertEqual(code, 1)
         self.assertIn("You must be logged in", told)
         await program.until(rb"a token of https://localhost:\d+ is refused: its email is not")
-        for part in token.split("."):
-            self.assertNotIn(part.encode(), program.output)
-        self.assertNotRegex(program.output.decode(), re.compile("bearer ey", re.IGNORECASE))
+        for shown in (CANARY, f"{CANARY}-wrong"):
+            env["KUBECONFIG"] = self.kubeconfig_of({"token": shown})
+            code, _, told = await kubectls.run(kubectl, "get", "pods", env=env)
+            self.assertEqual(code, 1, told)
+        self.in_no_log(program.output, CANARY, *token.split("."))
+
+    def in_no_log(self, output: bytes, *secrets: str) -> None:
+        """
+        Nothing of that was printed by the three programs, whose every word is printed here, or
+        left in a file; and no URL with a token of one use, either.
+        """
+        written = [path for path in Path(self.state).rglob("*") if path.is_file()]
+        for told in (output, *(path.read_bytes() for path in written)):
+            for secret in secrets:
+                self.assertNotIn(secret.encode(), told)
+        self.assertNotRegex(output, re.compile(rb"(?i)bearer \S|/(exec|log)/[\w-]{30}"))
 
     def token(self, provider: Provider, **claims: Any) -> str:
         told = {"aud": "twisted-exec", "sub": "1", "email": "ada@example.org"}
@@ -101,10 +116,14 @@ class SignInTests(StandaloneCase):
     def signed_in(self, token: str) -> str:
         """A kubeconfig whose plugin shows this token."""
         plugin = PluginScript(Path(self.directory) / "plugin", f"answer(token={token!r})")
-        document = yaml.safe_load(Path(self.kubeconfig).read_text())
         run = {"apiVersion": V1, "command": plugin.path, "interactiveMode": "Never"}
+        return self.kubeconfig_of({"exec": run})
+
+    def kubeconfig_of(self, shown: dict[str, Any]) -> str:
+        """One of somebody who shows this, and no certificate."""
+        document = yaml.safe_load(Path(self.kubeconfig).read_text())
         for user in document["users"]:
-            user["user"] = {"exec": run}
+            user["user"] = shown
         path = os.path.join(self.directory, "ada.kubeconfig")
         Path(path).write_text(yaml.safe_dump(document))
         return path

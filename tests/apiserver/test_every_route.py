@@ -1,0 +1,61 @@
+"""
+Every route that there is: none answers somebody who is not known, and each that opens a console is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.apiserver.chain import ChainTestCase
+from twisted_exec.kube.config import Material
+from twisted_exec.kube.http import HTTPTransport, Request
+from twisted_exec.kube.kubeconfig import load
+
+reactor: Any = _reactor
+
+STREAMS = {
+    "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/exec",
+    "/apis/compute.ironcore.dev/v1alpha1/namespaces/{}/machines/{}/log",
+    "/api/v1/namespaces/{}/pods/{}/attach",
+    "/api/v1/namespaces/{}/pods/{}/exec",
+    "/api/v1/namespaces/{}/pods/{}/log",
+}
+"""Whoever adds one says here, and in the table of threats, who may, and what is on record of it."""
+
+
+def routes(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Method and pattern of each route beneath a node."""
+    for method in node.handlers:
+        yield method.decode(), path or "/"
+    for name, below in node.literals.items():
+        yield from routes(below, f"{path}/{name}")
+    if node.variable is not None:
+        yield from routes(node.variable, f"{path}/{{}}")
+
+
+class EveryRouteTests(ChainTestCase):
+    """All routes of a server that is alone."""
+
+    async def test_nobody(self) -> None:
+        """Who shows no credentials is answered 401 on each, and by each method."""
+        config = load(self.kubeconfig("user-admin"))
+        nobody = replace(config, certificate=Material(), key=Material())
+        transport = HTTPTransport(nobody, reactor)
+        self.addCleanup(transport.close)
+        dispatcher: Any = self.server._parts.dispatcher
+        asked = [*routes(dispatcher._routes._root), *routes(dispatcher._consoles._root)]
+        self.assertGreater(len(asked), 100)
+        for method, pattern in asked:
+            code, _, body = await transport.collect(
+                Request(method, pattern.format(*["x"] * 9)), timeout_seconds=20, limit_bytes=10000
+            )
+            self.assertEqual((code, b'"Unauthorized"' in body), (401, True), (method, pattern))
+
+    def test_streams(self) -> None:
+        """The routes of streams are these, and each goes through a locator that asks."""
+        dispatcher: Any = self.server._parts.dispatcher
+        self.assertEqual({path for _, path in routes(dispatcher._consoles._root)}, STREAMS)
