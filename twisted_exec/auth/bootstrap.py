@@ -152,7 +152,8 @@ def _editing(dialect: Dialect) -> tuple[Rule, ...]:
     return (
         *_beside(dialect, _WRITE),
         _on(machines, _WRITE, groups),
-        _on(f"{machines}/exec", ("create",), groups),
+        # Opening one is a create; but a kube-apiserver in front asks about a WebSocket as a get.
+        _on(f"{machines}/exec", ("create", "get"), groups),
         _on(f"{machines}/log", ("get",), groups),
     )
 
