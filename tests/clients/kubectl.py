@@ -24,7 +24,13 @@ QUIET_SECONDS = 2.0
 
 
 class Kubectl(Client):
-    """One kubectl."""
+    """
+    One kubectl.
+
+    :cvar pods: machines are shown as Pods as well, so that kubectl's own commands open consoles.
+    """
+
+    pods = True
 
     def __init__(self, path: str, minor: str, version: str) -> None:
         self.name = f"kubectl {minor}"
@@ -39,10 +45,10 @@ class Kubectl(Client):
         """The table, and one field; as a machine and as a Pod."""
         table = await self._ran(place, "get", "machines", place.machine)
         expect(b"NAME" in table.stdout and b"Running" in table.stdout, table)
-        for kind, path, state in (
-            ("machine", "{.status.state}", b"Running"),
-            ("pod", "{.status.phase}", b"Running"),
-        ):
+        shown = [("machine", "{.status.state}", b"Running")]
+        if self.pods:
+            shown.append(("pod", "{.status.phase}", b"Running"))
+        for kind, path, state in shown:
             field = await self._ran(place, "get", kind, place.machine, "-o", f"jsonpath={path}")
             expect(field.stdout == state, field)
 
@@ -98,7 +104,8 @@ class Kubectl(Client):
         """A field, with what it is for."""
         told = await self._ran(place, "explain", "machines.spec.power")
         expect(b"power" in told.stdout and b"Machine" in told.stdout, told)
-        await self._ran(place, "explain", "pods.spec")
+        if self.pods:
+            await self._ran(place, "explain", "pods.spec")
 
     async def try_can_i(self, place: Place) -> None:
         """Who may open the console, and who may not."""
@@ -147,11 +154,7 @@ class Kubectl(Client):
     async def try_stdin_EOF(self, place: Place) -> None:
         """The end of a pipe ends that attachment after two quiet seconds, and nothing else."""
         viewer = await place.company()
-        for command in (
-            ("exec", "-i", place.machine, "--", "console"),
-            ("attach", "-i", place.machine),
-            ("console", place.machine),
-        ):
+        for command in self._ways(place, "-i"):
             mark, since = new_mark(), reactor.seconds()
             program = await self._ran(place, *command, stdin=question(mark))
             expect(answer(mark) in program.stdout, program)
@@ -161,7 +164,7 @@ class Kubectl(Client):
 
     async def try_resize(self, place: Place) -> None:
         """The window's size is the machine's terminal's."""
-        program = self._terminal(place, "attach", "-it", place.machine)
+        program = self._terminal(place, *self._ways(place, "-it")[0])
         try:
             await ask(program)
             programs.resize(program, 101, 31)
@@ -171,11 +174,7 @@ class Kubectl(Client):
 
     async def try_exit_status(self, place: Place) -> None:
         """A process that exits 7 makes every viewer exit 7."""
-        for command in (
-            ("attach", "-it", place.machine),
-            ("exec", "-it", place.machine, "--", "console"),
-            ("console", place.machine),
-        ):
+        for command in self._ways(place, "-it"):
             viewer = await place.company()
             program = self._terminal(place, *command)
             try:
@@ -188,6 +187,14 @@ class Kubectl(Client):
             expect(lost.ending.exit_code == REQUIRED_EXIT_CODE, program)
 
     # Running one.
+
+    def _ways(self, place: Place, flags: str) -> list[tuple[str, ...]]:
+        """Every command that opens a console."""
+        own = [
+            ("attach", flags, place.machine),
+            ("exec", flags, place.machine, "--", "console"),
+        ]
+        return [*(own if self.pods else []), ("console", place.machine)]
 
     def _env(self, place: Place) -> dict[str, str]:
         plugins = os.path.dirname(programs.script("kubectl-console"))

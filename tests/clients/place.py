@@ -44,6 +44,7 @@ class Chain:
     admin: str
     nobody: str
     client: KubeClient
+    pool = "local"
 
     def __init__(self) -> None:
         self.directory = tempfile.mkdtemp(prefix="twisted-exec-clients-")
@@ -95,7 +96,7 @@ class Chain:
 
     async def place(self, name: str) -> Place:
         """Make a shell for one client."""
-        body = machine(name, machinePoolRef={"name": "local"})
+        body = machine(name, machinePoolRef={"name": self.pool})
         await self.client.create(MACHINES, body, NAMESPACE)
         home = self.path(name)
         os.mkdir(home)

@@ -227,11 +227,13 @@ def their_poollet(cluster: Cluster, pool: str, backend: Backend) -> str:
 # What runs machines.
 
 
-def our_runtime(programs: Programs, revision: str, name: str = "runtime") -> Backend:
+def our_runtime(
+    programs: Programs, revision: str, name: str = "runtime", class_name: str = CLASS
+) -> Backend:
     """Shells, under the user who runs this."""
     classes = [
         {
-            "name": CLASS,
+            "name": class_name,
             "driver": "pty",
             "command": ["/bin/sh", "-i"],
             "same_user": True,

@@ -1,0 +1,205 @@
+"""
+The parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and cluster roles.
+
+When alone, exec-apiserver makes roles for people and poollets by itself
+(``twisted_exec.auth.bootstrap``).  Behind a kube-apiserver roles are the host's, so they are
+manifests: the same rules, without those about kinds that the host has roles for already, and
+with names of ours where Kubernetes' own are taken.
+
+``python -m tests.docs.deploy_roles`` writes them: for each dialect a kustomize component, and the
+roles of what is every dialect's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from twisted_exec.api import kinds
+from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.auth.bootstrap import bootstrap_objects
+
+Object = dict[str, Any]
+
+KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
+SESSIONS = kinds.CONSOLESESSIONS.resource.group
+HEAD = (
+    "# Written by python -m tests.docs.deploy_roles, from what exec-apiserver makes when alone.\n"
+)
+NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
+"""Where the API server is, and what it and its ServiceAccount are called."""
+RBAC = "rbac.authorization.k8s.io/v1"
+PEOPLE = "system:aggregate-to-"
+"""What the names of roles begin with that become part of Kubernetes' own for people."""
+
+
+def groups_of(dialect: Dialect) -> list[tuple[str, str]]:
+    """The API groups that a dialect brings, with their versions."""
+    everyones = {kind.resource.group for kind in kinds.served(())}
+    found = (kind.resource for kind in kinds.served((dialect,)))
+    pairs = ((each.group, each.version) for each in found if each.group not in everyones)
+    return list(dict.fromkeys(pairs))
+
+
+def api_services(dialect: Dialect) -> list[Object]:
+    """One for each group; the certificate's CA is the overlay's to say."""
+    return [
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{version}.{group}"},
+            "spec": {
+                "group": group,
+                "version": version,
+                "groupPriorityMinimum": 2000,
+                "versionPriority": 100,
+                "service": {"namespace": NAMESPACE, "name": SERVER, "port": 443},
+            },
+        }
+        for group, version in groups_of(dialect)
+    ]
+
+
+def roles_of(dialect: Dialect) -> list[Object]:
+    """Of people who use a dialect's machines, and of its poollets."""
+    groups = {group for group, _version in groups_of(dialect)}
+    made = {
+        (each["kind"], each["metadata"]["name"]): each for each in bootstrap_objects((dialect,))
+    }
+    found = list(_of_people(made.values(), groups, dialect.name))
+    known = {(each["kind"], each["metadata"]["name"]) for each in bootstrap_objects(())}
+    for key, each in made.items():
+        if key not in known:
+            found += _apart(_ours(each), dialect)
+    return found
+
+
+def roles_of_sessions() -> list[Object]:
+    """Of people, for the sessions of all dialects."""
+    return list(_of_people(bootstrap_objects(()), {SESSIONS}, "sessions"))
+
+
+def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Iterator[Object]:
+    """Those that are part of ``admin``, ``edit`` and ``view``, with the rules about some groups."""
+    for each in objects:
+        name = each["metadata"]["name"]
+        rules = [rule for rule in each.get("rules", []) if groups.issuperset(_groups(rule))]
+        if name.startswith(PEOPLE) and rules:
+            role = _ours(each)
+            part = name.removeprefix(PEOPLE)
+            role["metadata"]["name"] = f"twisted-exec:{whose}:aggregate-to-{part}"
+            role["rules"] = rules
+            yield role
+
+
+def _groups(rule: Object) -> list[str]:
+    # A rule without groups is about URLs.
+    return list(rule.get("apiGroups", [""]))
+
+
+def _ours(made: Object) -> Object:
+    """Without the label by which kube-apiserver knows the objects that it keeps itself."""
+    copied = copy.deepcopy(made)
+    del copied["metadata"]["labels"]["kubernetes.io/bootstrapping"]
+    if not copied["metadata"]["labels"]:
+        del copied["metadata"]["labels"]
+    return copied
+
+
+def _apart(made: Object, dialect: Dialect) -> list[Object]:
+    """
+    What a poollet may do to kinds of the host: Secrets in a role of their own, to be bound
+    namespace by namespace, and Leases where poollets keep theirs alone.
+
+    When alone, the server shows a poollet only what its machines name, and lets it write its own
+    Lease only; kube-apiserver knows no such bounds, and keeps other programs' elections as Leases.
+    """
+    name = dialect.pool_identity_group
+    if made["kind"] != "ClusterRole" or made["metadata"]["name"] != name:
+        return [made]
+    secrets, leases = (_taken(made, resource) for resource in ("secrets", "leases"))
+    found = [made, _role(f"{name}:secrets", secrets)]
+    if dialect.lease_namespace:
+        found += _leases(dialect, leases)
+    return found
+
+
+def _taken(role: Object, resource: str) -> list[Object]:
+    """The rules about a resource, which the role then no longer has."""
+    found = [rule for rule in role["rules"] if rule.get("resources") == [resource]]
+    role["rules"] = [rule for rule in role["rules"] if rule not in found]
+    return found
+
+
+def _role(name: str, rules: list[Object], namespace: str = "") -> Object:
+    kind = "Role" if namespace else "ClusterRole"
+    told = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": RBAC, "kind": kind, "metadata": told, "rules": rules}
+
+
+def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
+    name, namespace = dialect.pool_identity_group, dialect.lease_namespace
+    group = RBAC.partition("/")[0]
+    binding = {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
+    }
+    # By the Leases the API server sees which pools are alive.
+    looking = [{**rules[0], "verbs": ["get", "list", "watch"]}]
+    seen = copy.deepcopy(binding)
+    seen["metadata"]["name"] = seen["roleRef"]["name"] = SERVER
+    seen["subjects"] = [{"kind": "ServiceAccount", "name": SERVER, "namespace": NAMESPACE}]
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    poollets = [_role(name, rules, namespace), binding]
+    return [made, *poollets, _role(SERVER, looking, namespace), seen]
+
+
+def component(dialect: Dialect) -> Object:
+    """Says that there are a dialect's machines."""
+    argument = {
+        "op": "add",
+        "path": "/spec/template/spec/containers/0/args/-",
+        "value": f"--dialect={dialect.name}",
+    }
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": ["apiservices.yaml", "roles.yaml"],
+        "patches": [
+            {
+                "target": {"kind": "Deployment", "name": SERVER},
+                "patch": _dump([argument]),
+            }
+        ],
+    }
+
+
+def _dump(*documents: Any) -> str:
+    return yaml.safe_dump_all(documents, sort_keys=False, width=100)
+
+
+def written() -> dict[str, str]:
+    """What each file is to be, by its path below ``docs/deploy/kubernetes``."""
+    found = {"apiserver/roles.yaml": _dump(*roles_of_sessions())}
+    for dialect in DIALECTS:
+        found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
+        found[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))
+        found[f"{dialect.name}/kustomization.yaml"] = _dump(component(dialect))
+    return {path: HEAD + text for path, text in found.items()}
+
+
+def main() -> None:
+    for path, text in written().items():
+        (KUBERNETES / path).parent.mkdir(exist_ok=True)
+        (KUBERNETES / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
