@@ -4,7 +4,8 @@ The parts of ``docs/deploy/kubernetes`` that follow from the code: API groups an
 When alone, exec-apiserver makes roles for people and poollets by itself
 (``twisted_exec.auth.bootstrap``).  Behind a kube-apiserver roles are the host's, so they are
 manifests: the same rules, without those about kinds that the host has roles for already, and
-with names of ours where Kubernetes' own are taken.
+with names of ours where Kubernetes' own are taken.  What the server itself must be allowed at
+the host says ``twisted_exec.apiserver.aggregated.needs``.
 
 ``python -m tests.docs.deploy_roles`` writes them: for each dialect a kustomize component, and the
 roles of what is every dialect's.
@@ -21,13 +22,15 @@ import yaml
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.apiserver.aggregated import needs
 from twisted_exec.auth.bootstrap import bootstrap_objects
+from twisted_exec.auth.rules import Rule
 
 Object = dict[str, Any]
 
 KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 SESSIONS = kinds.CONSOLESESSIONS.resource.group
-HEAD = (
+HEAD = "# Written by python -m tests.docs.deploy_roles, from what the code says.\n"
     "# Written by python -m tests.docs.deploy_roles, from what exec-apiserver makes when alone.\n"
 )
 NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
@@ -151,14 +154,39 @@ def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
         "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
     }
-    # By the Leases the API server sees which pools are alive.
-    looking = [{**rules[0], "verbs": ["get", "list", "watch"]}]
-    seen = copy.deepcopy(binding)
-    seen["metadata"]["name"] = seen["roleRef"]["name"] = SERVER
-    seen["subjects"] = [{"kind": "ServiceAccount", "name": SERVER, "namespace": NAMESPACE}]
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    seen = dict(needs.namespaced_rules((dialect,)))[namespace]
     poollets = [_role(name, rules, namespace), binding]
-    return [made, *poollets, _role(SERVER, looking, namespace), seen]
+    return [made, *poollets, *_granted(seen, namespace)]
+
+
+def rights() -> list[Object]:
+    """What the API server itself may do at kube-apiserver, whosever machines there are."""
+    account = {"name": SERVER, "namespace": NAMESPACE}
+    found: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}]
+    found += _granted(needs.cluster_rules())
+    for namespace, rules in needs.namespaced_rules(()):
+        found += _granted(rules, namespace)
+    found.append(_bound(f"{SERVER}:{needs.DELEGATOR}", "ClusterRole", needs.DELEGATOR))
+    found.append(_bound(f"{SERVER}:{needs.READER}", "Role", needs.READER, "kube-system"))
+    return found
+
+
+def _granted(rules: Iterable[Rule], namespace: str = "") -> list[Object]:
+    """A role of the API server's own, bound to it."""
+    role = _role(SERVER, [rule.to_object() for rule in rules], namespace)
+    return [role, _bound(SERVER, role["kind"], SERVER, namespace)]
+
+
+def _bound(name: str, kind: str, role: str, namespace: str = "") -> Object:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC.partition("/")[0], "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVER, "namespace": NAMESPACE}],
+    }
 
 
 def component(dialect: Dialect) -> Object:
@@ -187,7 +215,10 @@ def _dump(*documents: Any) -> str:
 
 def written() -> dict[str, str]:
     """What each file is to be, by its path below ``docs/deploy/kubernetes``."""
-    found = {"apiserver/roles.yaml": _dump(*roles_of_sessions())}
+    found = {
+        "apiserver/rights.yaml": _dump(*rights()),
+        "apiserver/roles.yaml": _dump(*roles_of_sessions()),
+    }
     for dialect in DIALECTS:
         found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
         found[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))

@@ -19,6 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DIALECTS, IRONCORE, ONMETAL
+from twisted_exec.apiserver.aggregated import needs as aggregated
 from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.rules import Rule
 from twisted_exec.kube import kubeconfig
@@ -147,7 +148,7 @@ class ManifestTests(SynchronousTestCase):
         for path, each in found:
             if each["kind"].endswith("Binding"):
                 name = each["roleRef"]["name"]
-                own = name in ("system:auth-delegator", "extension-apiserver-authentication-reader")
+                own = name in (aggregated.DELEGATOR, aggregated.READER)
                 self.assertTrue(name in roles or own, f"{path}: {name}")
 
 
@@ -190,9 +191,9 @@ class PodTests(SynchronousTestCase):
         """A pod has time for what its programs drain."""
         for pod, container in containers():
             words = deploy.command_of(container)
-            waited = container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
-            before = int(waited["command"][1]) if waited else 0
-            needed = before + deploy.options_of(words)["drain-seconds"] + LAST_WORD_SECONDS
+            options = deploy.options_of(words)
+            before = options.get("shutdown-delay-seconds", 0)
+            needed = before + options["drain-seconds"] + LAST_WORD_SECONDS
             self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], needed, words[0])
 
     def test_probes(self) -> None:

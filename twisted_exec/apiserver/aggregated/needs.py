@@ -7,11 +7,13 @@ Manifests say the same (``docs/deploy``), and a test holds them to this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.meta import Resource
 from twisted_exec.apiserver.aggregated.admission_sources import FOLLOWED
+from twisted_exec.apiserver.leading import LEASE
 from twisted_exec.apiserver.leading import NAMESPACE as ELECTION
 from twisted_exec.auth.rules import Rule
 
@@ -43,6 +45,8 @@ def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[R
     Of Roles, each with its namespace: of several servers one is elected, and poollets' heartbeats
     are heard.
     """
-    yield ELECTION, (_on(LEASES.resource, *_FOLLOW, "create", "update"),)
+    own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
+    # Other programs of the host elect theirs there.  What is to be made has no name yet.
+    yield ELECTION, (own, _on(LEASES.resource, "create"))
     for namespace in sorted({each.lease_namespace for each in dialects} - {""}):
         yield namespace, (_on(LEASES.resource, *_FOLLOW),)
