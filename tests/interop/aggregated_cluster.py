@@ -125,8 +125,9 @@ class AggregatedCluster(HostCluster):
             return f"--listen=tcp:{port}:interface=127.0.0.1"
         if word.startswith("--storage="):
             return f"--storage=etcd:{self.store}"
-        if word.startswith("--drain-seconds="):
-            return "--drain-seconds=1"
+        option = word.partition("=")[0]
+        if option in ("--drain-seconds", "--shutdown-delay-seconds"):
+            return f"{option}=0"
         for path, directory in mounted.items():
             word = word.replace(f"={path}/", f"={directory}/")
         return word
