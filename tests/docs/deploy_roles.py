@@ -31,8 +31,6 @@ Object = dict[str, Any]
 KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 SESSIONS = kinds.CONSOLESESSIONS.resource.group
 HEAD = "# Written by python -m tests.docs.deploy_roles, from what the code says.\n"
-    "# Written by python -m tests.docs.deploy_roles, from what exec-apiserver makes when alone.\n"
-)
 NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
 """Where the API server is, and what it and its ServiceAccount are called."""
 RBAC = "rbac.authorization.k8s.io/v1"
