@@ -44,6 +44,10 @@ fleet-a,core.spheric.cloud:system:fleet:fleet-a,7,core.spheric.cloud:system:flee
 onmetal-a,compute.api.onmetal.de:system:machinepool:pool-a,9,compute.api.onmetal.de:system:machinepools
 no-pool,someone,5,{POOL_GROUP}
 bootstrap,bootstrap,7,system:bootstrappers:compute-ironcore-dev:machinepools
+node-a,system:node:node-a,11,system:nodes
+node-b,system:node:node-b,12,system:nodes
+no-node,someone,13,system:nodes
+bootstrap-node,bootstrap-node,14,system:bootstrappers:nodes
 no-group,compute.ironcore.dev:system:machinepool:pool-a,6
 """
 """Each token is the short name by which tests call its user."""

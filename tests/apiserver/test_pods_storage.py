@@ -228,7 +228,7 @@ class WithoutTests(APITestCase):
         ):
             self.refused(404, method, path)
         self.assertNotIn("pods", json.dumps(self.answer("GET", "/api/v1")))
-        self.assertNotIn("Pod", json.dumps(self.answer("GET", "/openapi/v3/api/v1")))
+        self.assertNotIn('"Pod"', json.dumps(self.answer("GET", "/openapi/v3/api/v1")))
 
 
 class WatchTests(PodsTestCase):

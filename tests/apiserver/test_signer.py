@@ -12,20 +12,22 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, APITestCase
-from tests.apiserver.test_signing import ADDRESS, request
+from tests.apiserver.support import EPOCH, MERGE, POOL_GROUP, RBAC, APITestCase
+from tests.apiserver.test_signing_poollets import ADDRESS, request
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.apiserver import signer
-from twisted_exec.apiserver.fence import MOST_REQUESTS
+from twisted_exec.apiserver.own_requests import MOST_REQUESTS
 from twisted_exec.apiserver.signer import CAPair
-from twisted_exec.apiserver.signing import CLIENT, SERVING
+from twisted_exec.apiserver.signing import CLIENT, NODE_CLIENT, NODE_SERVING, SERVING
 from twisted_exec.tls.authority import Authority
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 FOREIGN = "example.com/other"
 APPROVE = {"type": "Approved", "status": "True", "reason": "Because"}
 DENY = {"type": "Denied", "status": "True", "reason": "Because"}
+ALL_SIGNERS = (SERVING, CLIENT, NODE_SERVING, NODE_CLIENT)
+NODES = "/api/v1/nodes"
 SERVER_USAGES = ("digital signature", "server auth")
 CLIENT_USAGES = ("digital signature", "client auth")
 
@@ -43,7 +45,7 @@ class SigningTestCase(APITestCase):
         ):
             with open(path, "wb") as stream:
                 stream.write(content)
-        signers = {name: self.ca.reloading(self.clock) for name in (SERVING, CLIENT)}
+        signers = {name: self.ca.reloading(self.clock) for name in ALL_SIGNERS}
         return {"authorities": signers}
 
     def make(
@@ -389,3 +391,147 @@ class SignerTests(SigningTestCase):
         self.get()
         self.clock.advance(60)
         self.refused(404, "GET", f"{REQUESTS}/one")
+
+
+class NodeSignerTests(SigningTestCase):
+    """What the server signs for node servers."""
+
+    user, group = "system:node:node-a", "system:nodes"
+
+    def make_node(self, name: str, *addresses: str) -> None:
+        self.answer("POST", NODES, {"metadata": {"name": name}}, user=name, code=201)
+        self.report(name, *addresses)
+
+    def report(self, name: str, *addresses: str) -> None:
+        told = [{"type": "InternalIP", "address": each} for each in addresses]
+        patch = {"status": {"addresses": told}}
+        self.answer("PATCH", f"{NODES}/{name}/status", patch, user=name, content_type=MERGE)
+
+    def serving(self, *names: x509.GeneralName, user: str = "node-a", **more: Any) -> Object:
+        asked = request(self.user, [self.group], names or [ADDRESS])
+        return self.make(NODE_SERVING, SERVER_USAGES, asked, user=user, **more)
+
+    def ask_client(self, user: str, node: str = "node-a", **more: Any) -> Object:
+        asked = request(f"system:node:{node}", [self.group])
+        return self.make(NODE_CLIENT, CLIENT_USAGES, asked, user=user, **more)
+
+    def told(self) -> str:
+        ((reason, message),) = self.events()
+        self.assertEqual(reason, "NotApproved")
+        return message
+
+    def test_serving(self) -> None:
+        """A node server has a certificate for the address that its Node reports."""
+        self.make_node("node-a", "192.0.2.1")
+        self.serving()
+        self.assertEqual(self.condition(), ["Approved"])
+        found = self.certificate()
+        self.assertEqual(found.subject.rfc4514_string(), f"CN={self.user},O={self.group}")
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        self.assertEqual(list(names), [ADDRESS])
+
+    def test_serving_later(self) -> None:
+        """Nobody is asked for it before it reports where it is; then it is approved by itself."""
+        self.serving()
+        self.assertIn("node node-a reports no address yet", self.told())
+        self.make_node("node-a", "192.0.2.1")
+        self.certificate()
+
+    def test_serving_elsewhere(self) -> None:
+        """An address that its Node does not report, or another Node as well, is for people."""
+        self.make_node("node-b", "192.0.2.1")
+        self.make_node("node-a", "192.0.2.9")
+        self.serving()
+        self.assertIn("node node-a does not report the address 192.0.2.1", self.told())
+        self.report("node-a", "192.0.2.1")
+        self.assertEqual(self.condition(), [])
+        self.assertIn("192.0.2.1 is reported by node node-b, too", self.events()[-1][1])
+        self.decide(APPROVE)
+        self.certificate()
+
+    def test_serving_for_another(self) -> None:
+        """Nobody asks for another's: not a node server at all, and others not unasked."""
+        self.make_node("node-a", "192.0.2.1")
+        self.serving(user="node-b", code=403)
+        self.serving(user="admin")
+        self.assertIn("only the node server that it names, system:node:node-a", self.told())
+
+    def test_serving_after_approval(self) -> None:
+        """What is of another shape fails, whoever approved it."""
+        self.make_node("node-a", "192.0.2.1")
+        asked = request(self.user, [self.group, "system:masters"], [ADDRESS])
+        self.make(NODE_SERVING, SERVER_USAGES, asked, user="node-a")
+        self.decide(APPROVE)
+        self.assertEqual(self.condition(), ["Approved", "Failed"])
+
+    def test_client(self) -> None:
+        """A node server renews what it is known by, for itself only."""
+        self.ask_client("node-a", expirationSeconds=3600)
+        found = self.certificate()
+        self.assertEqual(found.subject.rfc4514_string(), f"CN={self.user},O={self.group}")
+        usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        self.assertEqual(list(usage), [x509.ExtendedKeyUsageOID.CLIENT_AUTH])
+        self.assertEqual(found.not_valid_after_utc, datetime.fromtimestamp(EPOCH + 3600, UTC))
+
+    def test_client_of_another(self) -> None:
+        """... and not for another node."""
+        self.ask_client("node-a", node="node-b", code=403)
+
+    def test_bootstrap(self) -> None:
+        """Whoever may ask for node servers has a first certificate for one."""
+        self.ask_client("bootstrap-node")
+        self.certificate()
+
+    def test_nobody(self) -> None:
+        """Who may not waits, and is told what is missing."""
+        self.answer(
+            "POST",
+            f"{RBAC}/clusterrolebindings",
+            {
+                "metadata": {"name": "jane"},
+                "roleRef": {"kind": "ClusterRole", "name": "system:node-bootstrapper"},
+                "subjects": [{"kind": "User", "name": "jane"}],
+            },
+            code=201,
+        )
+        self.ask_client("jane")
+        self.assertIn("jane may not create certificatesigningrequests/nodeclient", self.told())
+
+    def test_without_end(self) -> None:
+        """A node server that asks for what it does not get is stopped before long."""
+        told = base64.b64encode(
+            request(self.user, [self.group], [ADDRESS]).public_bytes(Encoding.PEM)
+        ).decode()
+        spec = {"request": told, "signerName": NODE_SERVING, "usages": list(SERVER_USAGES)}
+        for number in range(MOST_REQUESTS + 1):
+            body = {"metadata": {"name": f"n{number}"}, "spec": spec}
+            code = 201 if number < MOST_REQUESTS else 429
+            self.answer("POST", REQUESTS, body, user="node-a", code=code)
+
+    def test_who_sees_it(self) -> None:
+        """A node server sees what it has asked for, and not what others have."""
+        self.ask_client("node-a")
+        self.answer("GET", f"{REQUESTS}/one", user="node-a")
+        self.assertEqual(len(self.answer("GET", REQUESTS, user="node-a")["items"]), 1)
+        self.refused(403, "GET", f"{REQUESTS}/one", user="node-b")
+        self.assertEqual(self.answer("GET", REQUESTS, user="node-b")["items"], [])
+
+
+class PersonSignerTests(SigningTestCase):
+    """What people are known by."""
+
+    def test_by_people(self) -> None:
+        """The server approves nobody by itself, and says who it would be."""
+        asked = request("jane", ["dev", "ops"])
+        self.make(CLIENT, CLIENT_USAGES, asked, user="admin")
+        ((reason, message),) = self.events()
+        self.assertEqual(reason, "NotApproved")
+        self.assertIn("whoever has it is jane of dev, ops, which is for people", message)
+        self.decide(APPROVE)
+        self.assertEqual(self.certificate().subject.rfc4514_string(), "CN=jane,O=ops,O=dev")
+
+    def test_no_masters(self) -> None:
+        """Whoever may do everything is not made by a request, even an approved one."""
+        self.make(CLIENT, CLIENT_USAGES, request("jane", ["system:masters"]), user="admin")
+        self.decide(APPROVE)
+        self.assertEqual(self.condition(), ["Approved", "Failed"])

@@ -1,120 +1,154 @@
 """
-Tests for :mod:`twisted_exec.apiserver.verbs`: what is at hand is behind what others have written.
-Everything else of them is tested through requests, in ``test_rest`` and beside it.
+Tests for :mod:`twisted_exec.apiserver.verbs`: what admissions see, change and say.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, execute
+from zope.interface import implementer
 
-from tests.apiserver import support
-from tests.apiserver.support import MACHINES, MERGE, NAMESPACES, APITestCase, machine
+from tests.apiserver.support import MACHINES, MERGE, APITestCase, machine
+from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.meta import Resource
-from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.api.status import Forbidden
+from twisted_exec.apiserver.alone import Alone
+from twisted_exec.apiserver.interfaces import Change, IAdmission, IMutatingAdmission
 
-MACHINE = f"{MACHINES}/vm"
+Mutation = Callable[[Object], None]
 
 
-class Behind(MemoryStorage):
+@implementer(IMutatingAdmission)
+class Scribe:
     """
-    A store that others write to.
+    Notes what it is asked, changes machines as it is told, and warns.
 
-    :ivar past: what is at hand of some objects, ``None`` for those that are not known yet.
-    :ivar asked: how often it was asked for what is, and not for what is at hand.
+    :ivar seen: the stage, operation and new object of each question.
+    :ivar mutation: called with a copy of each machine to be changed in place.
     """
 
-    alone = False
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Change]] = []
+        self.mutation: Mutation = lambda new: None
+        self.refusal = ""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self.past: dict[str, Object | None] = {}
-        self.asked = 0
+    def mutate(self, change: Change) -> Deferred[Object]:
+        """As :meth:`IMutatingAdmission.mutate`."""
+        self.seen.append(("mutate", change))
+        new = copy.deepcopy(change.new)
+        assert new is not None
+        if change.kind is kinds.MACHINES:
+            self.mutation(new)
+        return execute(lambda: new)
 
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """As it was, to those who are content with it."""
-        if stale and name in self.past:
-            past = self.past[name]
-            return succeed(past) if past is not None else super().get(resource, namespace, "?")
-        self.asked += not stale
-        return super().get(resource, namespace, name, stale=stale)
+    def admit(self, change: Change) -> Deferred[None]:
+        """As :meth:`IAdmission.admit`."""
+        self.seen.append(("admit", change))
+        change.warnings.extend(["mind the gap", "mind the gap"])
+        return execute(self._decide)
+
+    def _decide(self) -> None:
+        if self.refusal:
+            raise Forbidden(self.refusal)
 
 
-class BehindTests(APITestCase):
-    """What a server has at hand helps it to be fast, and is never believed."""
+class Reviewed(Alone):
+    """A server whose writes a scribe sees."""
+
+    scribe: Scribe
+
+    @property
+    def admissions(self) -> Sequence[IAdmission]:
+        """As :attr:`Ground.admissions`."""
+        return [*super().admissions, self.scribe]
+
+
+class MutatingTests(APITestCase):
+    """Admissions that change what is written."""
+
+    ground = Reviewed
 
     def setUp(self) -> None:
-        self.patch(support, "MemoryStorage", Behind)
+        self.scribe = Reviewed.scribe = Scribe()
         super().setUp()
-        self.store: Any = self.storage
-        self.first = self.make_machine("vm")
-        self.store.asked = 0
 
-    def label(self, value: str | None, code: int = 200, **more: Any) -> Any:
-        body = {"metadata": {"labels": {"a": value}, **more}}
-        return self.answer("PATCH", MACHINE, body, content_type=MERGE, code=code)
+    def stages(self) -> list[tuple[str, str]]:
+        """What was asked, in order."""
+        return [(stage, change.operation) for stage, change in self.scribe.seen]
 
-    def test_at_hand(self) -> None:
-        """Usually it is current, and nobody is asked for more."""
-        self.label("1")
-        self.answer("PUT", MACHINE, self.answer("GET", f"{MACHINE}?resourceVersion=0"))
-        self.answer("POST", MACHINES, machine("other"), code=201)
-        self.assertEqual(self.store.asked, 1)  # for the update that changes nothing
+    def test_before_the_rules(self) -> None:
+        """What one adds is checked, and makes up for what the client left out."""
+        self.scribe.mutation = lambda new: new["spec"].update(
+            {"machineClassRef": {"name": "small"}}
+        )
+        body = machine("vm")
+        del body["spec"]["machineClassRef"]
+        made = self.answer("POST", MACHINES, body, code=201)
+        self.assertEqual(made["spec"]["machineClassRef"], {"name": "small"})
+        self.assertEqual(self.stages(), [("mutate", "create"), ("admit", "create")])
+        first, last = (change.new or {} for _, change in self.scribe.seen)
+        self.assertEqual(first["spec"]["power"], "On")  # a default
+        self.assertEqual(first["metadata"]["namespace"], "default")
+        self.assertNotIn("uid", first["metadata"])
+        self.assertEqual(last["metadata"]["uid"], made["metadata"]["uid"])
 
-    def test_changed(self) -> None:
-        """A change of what is older than what others have written is made of theirs."""
-        self.store.past["vm"] = self.first
-        self.answer("PATCH", MACHINE, {"spec": {"power": "Off"}}, content_type=MERGE)
-        told = self.label("2")
-        self.assertEqual(told["spec"]["power"], "Off")
-        self.assertEqual(told["metadata"]["labels"], {"a": "2"})
+        def spoil(new: Object) -> None:
+            new["spec"]["power"] = "Sideways"
 
-    def test_same_as_before(self) -> None:
-        """What changes nothing of what is at hand may change what there is."""
-        self.label("1")
-        self.store.past["vm"] = self.answer("GET", MACHINE)
-        self.label("2")
-        self.assertEqual(self.label("1")["metadata"]["labels"], {"a": "1"})
-        self.assertEqual(self.answer("GET", MACHINE)["metadata"]["labels"], {"a": "1"})
+        self.scribe.mutation = spoil
+        refused = self.answer("POST", MACHINES, machine("bad"), code=422)
+        self.assertIn("Sideways", refused["message"])
 
-    def test_newer_version(self) -> None:
-        """Who names the version that there is is not refused for what is at hand."""
-        self.store.past["vm"] = self.first
-        self.label("1")
-        current = self.answer("GET", MACHINE)
-        current["spec"]["power"] = "Off"
-        self.answer("PUT", MACHINE, current)
-        self.refused(409, "PUT", MACHINE, {**current, "spec": {**current["spec"], "power": "On"}})
+    def test_updates(self) -> None:
+        """Each write but a delete is asked about first: PUT, PATCH, apply and status."""
+        made = self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
+        one = f"{MACHINES}/vm"
+        put = self.answer("PUT", one, {**made, "spec": {**made["spec"], "power": "Off"}})
+        self.assertEqual(put["metadata"]["labels"], {"by": "scribe"})
+        patched = self.answer("PATCH", one, {"spec": {"power": "On"}}, content_type=MERGE)
+        self.assertEqual(patched["metadata"]["labels"], {"by": "scribe"})
+        config = {**machine("vm"), "spec": {"power": "On"}}
+        applied = self.answer(
+            "PATCH",
+            f"{one}?fieldManager=me&force=true",
+            config,
+            content_type="application/apply-patch+yaml",
+        )
+        self.assertEqual(applied["metadata"]["labels"], {"by": "scribe"})
+        self.scribe.seen.clear()
+        self.answer("PATCH", f"{one}/status", {"status": {"state": "Running"}}, content_type=MERGE)
+        (_, change), _ = self.scribe.seen
+        self.assertEqual((change.operation, change.subresource), ("update", "status"))
+        self.scribe.seen.clear()
+        self.answer("DELETE", one)
+        self.assertEqual(self.stages(), [("admit", "delete")])
 
-    def test_made_elsewhere(self) -> None:
-        """What others have made just now is there to be changed, in a namespace of theirs as well."""
-        self.store.past |= {"vm": None, "default": None}
-        self.label("1")
-        self.answer("POST", MACHINES, machine("other"), code=201)
+    def test_identity(self) -> None:
+        """A name is nobody's to change."""
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.mutation = lambda new: new["metadata"].update({"name": "other"})
+        self.answer("PATCH", f"{MACHINES}/vm", {"spec": {}}, content_type=MERGE, code=400)
 
-    def test_gone(self) -> None:
-        """What others have deleted is gone."""
-        self.store.past["vm"] = self.first
-        self.answer("DELETE", MACHINE)
-        self.label("1", code=404)
+    def test_options(self) -> None:
+        """What the client says about its write is told as it said it."""
+        self.answer("POST", f"{MACHINES}?dryRun=All&fieldManager=me", machine("vm"), code=201)
+        for _, change in self.scribe.seen:
+            self.assertTrue(change.dry_run)
+            self.assertEqual(change.options, {"dryRun": ["All"], "fieldManager": "me"})
+        self.answer("POST", MACHINES, machine("vm"), code=201)
+        self.scribe.seen.clear()
+        self.answer("DELETE", f"{MACHINES}/vm", {"propagationPolicy": "Background"})
+        ((_, change),) = self.scribe.seen
+        self.assertEqual(change.options, {"propagationPolicy": "Background"})
+        self.assertFalse(change.dry_run)
 
-    def test_dry_run(self) -> None:
-        """What would become of it is said of what there is."""
-        self.store.past["vm"] = self.first
-        self.answer("PATCH", MACHINE, {"spec": {"power": "Off"}}, content_type=MERGE)
-        body = {"metadata": {"labels": {"a": "3"}}}
-        told = self.answer("PATCH", f"{MACHINE}?dryRun=All", body, content_type=MERGE)
-        self.assertEqual(told["spec"]["power"], "Off")
-
-    def test_terminating(self) -> None:
-        """A namespace that was being deleted, as far as is known, may be another one by now."""
-        self.answer("POST", NAMESPACES, {"metadata": {"name": "lab"}}, code=201)
-        made = self.answer("GET", f"{NAMESPACES}/lab")
-        made["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
-        self.store.past["lab"] = made
-        path = MACHINES.replace("default", "lab")
-        self.answer("POST", path, machine("in-it"), code=201)
+    def test_warnings(self) -> None:
+        """What it warns of is told once, whether the write is made or refused."""
+        for code in (201, 403):
+            response = self.ask("POST", MACHINES, machine(f"vm-{code}"))
+            self.assertEqual(response.code, code)
+            self.assertEqual(response.headers["warning"], '299 - "mind the gap"')
+            self.scribe.refusal = "no"

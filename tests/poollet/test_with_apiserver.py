@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.apiserver.test_signing import request
+from tests.apiserver.test_signing_poollets import request
 from tests.poollet.chain import (
     FORWARDING,
     SERVING,

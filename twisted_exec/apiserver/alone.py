@@ -18,6 +18,7 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.api.kinds.events import as_core, as_new
+from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.apiserver.accounts import IssuerDocuments, TokenRequests
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.expiry import EventExpiry
@@ -32,7 +33,8 @@ from twisted_exec.apiserver.registry import Registry
 from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
-from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer, SigningRights
+from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer
+from twisted_exec.apiserver.signing_rights import SigningRights
 from twisted_exec.apiserver.token_expiry import TokenExpiry
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.voided import Voided
@@ -153,7 +155,7 @@ class Alone:
         """As :meth:`Ground.prepare`: roles, bindings and namespaces that always are."""
         objects = bootstrap_objects(self._dialects)
         leases = [dialect.lease_namespace for dialect in self._dialects]
-        expected = filter(None, dict.fromkeys(leases))
+        expected = filter(None, dict.fromkeys([*leases, LEASE_NAMESPACE]))
         await bootstrap(self.storage, verbs, objects, expected)
 
     def close(self) -> Deferred[Any]:

@@ -27,21 +27,18 @@ from zope.interface import implementer
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
-from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
 from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.own_requests import MOST_REQUESTS, OwnRequests, asks_for
 from twisted_exec.apiserver.placed import Placed
-from twisted_exec.apiserver.signing import CLIENT, SERVING, subject_of
+from twisted_exec.apiserver.signing import CLIENT, SERVING
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import IStorage
-
-MOST_REQUESTS = 50
-"""Certificate signing requests of one poollet at a time."""
 
 _CLAIMED = {"volumes": ("claimRef",), "networkinterfaces": ("machineRef", "providerID")}
 """What of the spec of these a poollet writes, first whose they are."""
@@ -120,7 +117,7 @@ class Fence:
         if pool is None:
             return None
         if kind is kinds.CERTIFICATESIGNINGREQUESTS:
-            return _OwnRequests(user)
+            return OwnRequests(user)
         if kind.resource not in self._placed.seen:
             return None
         return _Needed(self._placed, pool, kind.resource)
@@ -168,7 +165,7 @@ class Fence:
 
     async def _check_requests(self, pool: str, user: User) -> None:
         """However wrong its clock or its addresses are, it does not ask without end."""
-        sight = _OwnRequests(user)
+        sight = OwnRequests(user)
         found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
         if sum(map(sight.sees, found.items)) >= MOST_REQUESTS:
             raise TooManyRequests(
@@ -190,7 +187,9 @@ class Fence:
             # A heartbeat is named after its pool.
             return bool(name == pool)
         if change.kind is kinds.CERTIFICATESIGNINGREQUESTS and change.new is not None:
-            return change.operation == CREATE and _asks_for(change.new, change.user.name)
+            return change.operation == CREATE and asks_for(
+                change.new, change.user.name, (SERVING, CLIENT)
+            )
         if change.operation != UPDATE:
             return False
         if self._is_workload(change.kind):
@@ -278,35 +277,6 @@ class _Needed:
                 changed()
 
         return self._placed.on_change(look)
-
-
-@implementer(ISight)
-class _OwnRequests:
-    """The certificates that a poollet asks for."""
-
-    def __init__(self, user: User) -> None:
-        self._user = user
-
-    def sees(self, obj: Object) -> bool:
-        """As :meth:`ISight.sees`."""
-        return bool(obj["spec"].get("username") == self._user.name)
-
-    def since(self) -> int:
-        """As :meth:`ISight.since`."""
-        return 0
-
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`ISight.follow`; it is always the same."""
-        return lambda: None
-
-
-def _asks_for(csr: Object, user: str) -> bool:
-    """Whether the certificate would name this user, and be signed by those who check that."""
-    try:
-        subject = subject_of(request_of(csr))
-    except ValueError:
-        return False
-    return csr["spec"]["signerName"] in (SERVING, CLIENT) and subject.common_name == user
 
 
 def _told(kind: Kind, name: str) -> str:

@@ -1,5 +1,5 @@
 """
-The fences round the poollets of every dialect that a server has.
+The fences round the poollets of every dialect that a server has, and round node servers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.interfaces import Change, IAdmission
 from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.node_fence import NodeFence
 from twisted_exec.apiserver.placed import Placed
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
@@ -25,14 +26,14 @@ from twisted_exec.storage.interfaces import IStorage
 @implementer(IAdmission)
 class Fences:
     """
-    Lets happen what every dialect's :class:`Fence` lets happen.
+    Lets happen what every dialect's :class:`Fence` lets happen, and that round node servers.
 
     A poollet of one dialect is nobody to the fences of the others, and what it is
     not expressly allowed its own fence refuses.
     """
 
     def __init__(self, dialects: Iterable[Dialect], storage: IStorage, clock: IReactorTime) -> None:
-        self._each = []
+        self._each: list[Fence | NodeFence] = [NodeFence(storage)]
         self.followers: list[Placed] = []
         """To be started after the store."""
         for dialect in dialects:

@@ -34,7 +34,13 @@ from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.identities import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
-from twisted_exec.apiserver.signing import CLIENT, SERVING, server_names
+from twisted_exec.apiserver.signing import (
+    CLIENT,
+    NODE_CLIENT,
+    NODE_SERVING,
+    SERVING,
+    server_names,
+)
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.storage.interfaces import IStorage
@@ -160,7 +166,10 @@ class APIServer(Service):
 
     def _alone(self) -> Ground:
         settings, reactor = self._settings, self._reactor
-        pairs = {SERVING: settings.signing, CLIENT: settings.client_signing}
+        pairs = {
+            **dict.fromkeys((SERVING, NODE_SERVING), settings.signing),
+            **dict.fromkeys((CLIENT, NODE_CLIENT), settings.client_signing),
+        }
         authorities = {
             name: pair.reloading(reactor) for name, pair in pairs.items() if pair is not None
         }

@@ -1,9 +1,9 @@
 """
 The signer: looks after CertificateSigningRequests.
 
-Level-triggered: whatever happens to one of them, or to a pool's addresses, all of them are
-looked at again.  What is to happen to each is said by :mod:`twisted_exec.apiserver.signing`;
-here it is done.  Several servers over one store may run one each: who is too late is told so
+Level-triggered: whatever happens to one of them, or to addresses of a pool or a node, all of them are
+looked at again.  What is to happen to each is said by the signer that it names
+(:mod:`twisted_exec.apiserver.signing`); here it is done.  Several servers over one store may run one each: who is too late is told so
 by the resourceVersion, and looks again.
 
 Requests go when nobody needs them any more, an hour after they were decided and a day after
@@ -19,44 +19,43 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, Object
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, NODES, Object
 from twisted_exec.api.kinds.certificates import (
     APPROVED,
     DENIED,
     FAILED,
-    GROUP,
     certificate_of,
     condition_of,
     request_of,
 )
-from twisted_exec.api.status import APIError, Conflict, Forbidden, NotFound
-from twisted_exec.apiserver.interfaces import CREATE, UPDATE, Change, IAdmission
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.passes import Passes
 from twisted_exec.apiserver.reports import NORMAL, OURSELVES, WARNING, Reports
 from twisted_exec.apiserver.signing import (
     CLIENT,
+    FOR_SERVERS,
     NOBODY,
+    NODE_CLIENT,
+    NODE_SERVING,
     SERVING,
+    ISigner,
     Subject,
     addresses_of,
-    dialect_of,
-    own_problem,
-    serving_refusal,
-    shape_problem,
     subject_of,
 )
+from twisted_exec.apiserver.signing_nodes import NodeClient, NodeServing
+from twisted_exec.apiserver.signing_people import Clients
+from twisted_exec.apiserver.signing_poollets import PoolletServing
 from twisted_exec.apiserver.verbs import Target, Verbs
-from twisted_exec.auth.interfaces import Attributes, IAuthorizer, User
+from twisted_exec.auth.interfaces import IAuthorizer
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch
 from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.errors import TLSConfigError
@@ -92,53 +91,6 @@ class CAPair:
         return Reloading([self.certificate, self.key], parsed, clock)
 
 
-@implementer(IAdmission)
-class SigningRights:
-    """
-    Notes who asks for certificates, and lets only those decide and sign who may.
-
-    As Kubernetes: ``approve`` and ``sign`` on the resource ``signers`` of the name that the
-    request names.
-    """
-
-    def __init__(self, authorizer: IAuthorizer) -> None:
-        self._authorizer = authorizer
-
-    def admit(self, change: Change) -> Deferred[None]:
-        """As :meth:`IAdmission.admit`; a new request is told, in place, who made it."""
-        if change.kind is not CERTIFICATESIGNINGREQUESTS or change.new is None:
-            return succeed(None)
-        if change.operation == CREATE:
-            change.new["spec"].pop("extra", None)  # who has none could bring another's
-            change.new["spec"] |= _requester(change.user)
-            return succeed(None)
-        verb = {"approval": "approve", "status": "sign"}.get(change.subresource)
-        if change.operation != UPDATE or verb is None:
-            return succeed(None)
-        return Deferred.fromCoroutine(self._confirm(change, verb))
-
-    async def _confirm(self, change: Change, verb: str) -> None:
-        signer = change.obj["spec"]["signerName"]
-        domain = signer.partition("/")[0]
-        for name in (signer, f"{domain}/*"):
-            wanted = Attributes(
-                change.user, verb, group=GROUP, version="v1", resource="signers", name=name
-            )
-            if (await self._authorizer.authorize(wanted)).allowed:
-                return
-        raise Forbidden(
-            f'certificatesigningrequests "{change.obj["metadata"]["name"]}" is forbidden: user '
-            f'"{change.user.name}" is not permitted to {verb} requests with signerName "{signer}"'
-        )
-
-
-def _requester(user: User) -> Object:
-    told: Object = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
-    if user.extra:
-        told["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return told
-
-
 class Signer(Service):
     """
     Approves, signs and removes CertificateSigningRequests.
@@ -146,11 +98,12 @@ class Signer(Service):
     :param storage: started before this service is.
     :param verbs: without admissions.
     :param authorizer: says who may ask for a first client certificate.
+    :param dialects: whose poollets there are.
     :param authorities: the CA of each signer that is served, by the signer's name.
     :param now: seconds since the epoch.
     :param life_seconds: how long certificates are good that do not ask for less.
     :param own_names: what the API server itself is called by a certificate of the CA that signs
-        poollets'.
+        those of others.
     """
 
     _log = Logger()
@@ -167,9 +120,14 @@ class Signer(Service):
         life_seconds: float = DEFAULT_LIFE_SECONDS,
         own_names: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        self._own_names = own_names
-        self._storage, self._verbs, self._authorizer = storage, verbs, authorizer
+        self._storage, self._verbs = storage, verbs
         self._dialects, self._authorities = dialects, authorities
+        self._signers: Mapping[str, ISigner] = {
+            SERVING: PoolletServing(dialects, storage, own_names),
+            CLIENT: Clients(dialects, authorizer),
+            NODE_SERVING: NodeServing(storage, own_names),
+            NODE_CLIENT: NodeClient(authorizer),
+        }
         self._clock, self._now, self._life_seconds = clock, now, life_seconds
         self._reports = Reports(verbs, "signer", now)
         self._told: dict[str, str] = {}
@@ -187,8 +145,8 @@ class Signer(Service):
         super().startService()
         watch = self._storage.watch
         self._watches = [watch(CERTIFICATESIGNINGREQUESTS.resource, None, self._changed)]
-        for dialect in self._dialects:
-            self._watches.append(watch(dialect.pool, None, self._pool_changed))
+        for reporting in (*(dialect.pool for dialect in self._dialects), NODES.resource):
+            self._watches.append(watch(reporting, None, self._addresses_changed))
         self._loop.start(LOOK_SECONDS)
 
     def stopService(self) -> None:
@@ -204,7 +162,7 @@ class Signer(Service):
     def _changed(self, event: Event) -> None:
         self._look()
 
-    def _pool_changed(self, event: Event) -> None:
+    def _addresses_changed(self, event: Event) -> None:
         before = addresses_of(event.previous or {})
         if addresses_of(event.obj) != before:
             self._look_anew()
@@ -259,7 +217,7 @@ class Signer(Service):
         elif problem:
             self._left[uid] = this_round
             await self._leave(csr, f"{problem}; it cannot be signed so, even when it is approved")
-        elif problem := await self._refusal(csr, subject):
+        elif problem := await self._signers[csr["spec"]["signerName"]].refusal(csr, subject):
             self._left[uid] = this_round
             name = csr["metadata"]["name"]
             await self._leave(csr, f"{problem}; kubectl certificate approve {name}, or deny it")
@@ -277,7 +235,7 @@ class Signer(Service):
             subject = NOBODY
             try:
                 request = request_of(csr)
-                problem = shape_problem(csr, request, self._dialects)
+                problem = self._signers[csr["spec"]["signerName"]].shape_problem(csr, request)
                 subject = subject if problem else subject_of(request)
             except ValueError as error:
                 problem = str(error)
@@ -289,36 +247,8 @@ class Signer(Service):
         decided = _is_decided(csr) or condition_of(csr, APPROVED) is not None
         return self._now() - made > (DECIDED_SECONDS if decided else PENDING_SECONDS)
 
-    async def _refusal(self, csr: Object, subject: Subject) -> str:
-        """Why the server does not approve it by itself; empty when it does."""
-        dialect = dialect_of(subject.common_name, self._dialects)
-        assert dialect is not None  # its shape says so
-        if csr["spec"]["signerName"] == CLIENT:
-            if dialect_of(csr["spec"].get("username", ""), self._dialects):
-                return own_problem(csr, subject, dialect)
-            return await self._bootstrap_refusal(csr, dialect)
-        pool = dialect.pool_of(subject.common_name) or ""
-        pools = (await self._storage.list(dialect.pool)).items
-        ours = self._own_names()
-        return own_problem(csr, subject, dialect) or serving_refusal(subject, pool, pools, ours)
-
-    async def _bootstrap_refusal(self, csr: Object, dialect: Dialect) -> str:
-        spec = csr["spec"]
-        subresource = f"{dialect.pool.kind.lower()}client"
-        wanted = Attributes(
-            User(spec.get("username", ""), tuple(spec.get("groups", ()))),
-            "create",
-            group=GROUP,
-            version="v1",
-            resource=CERTIFICATESIGNINGREQUESTS.resource.plural,
-            subresource=subresource,
-        )
-        if (await self._authorizer.authorize(wanted)).allowed:
-            return ""
-        return f"{wanted.user.name} may not create certificatesigningrequests/{subresource}"
-
     async def _approve(self, csr: Object) -> None:
-        told = "the pool's own poollet asks for it, or someone who may for poollets"
+        told = "whoever it names asks for it, or someone who may for such"
         await self._tell(csr, "approval", APPROVED, "AutoApproved", told)
 
     async def _leave(self, csr: Object, message: str) -> None:
@@ -338,16 +268,15 @@ class Signer(Service):
         request, spec = request_of(csr), csr["spec"]
         subject = subject_of(request)
         seconds = min(spec.get("expirationSeconds", self._life_seconds), self._life_seconds)
-        dialect = dialect_of(subject.common_name, self._dialects)
-        assert dialect is not None
+        signer = spec["signerName"]
         certificate = (
-            self._authorities[spec["signerName"]]
+            self._authorities[signer]
             .get()
             .certify(
                 request.public_key(),
                 subject.common_name,
-                [dialect.pool_identity_group],
-                subject.names if spec["signerName"] == SERVING else (),
+                self._signers[signer].organizations(subject),
+                subject.names if signer in FOR_SERVERS else (),
                 now=datetime.fromtimestamp(self._now(), UTC),
                 life=timedelta(seconds=seconds),
             )

@@ -1,39 +1,27 @@
 """
-What may be signed: the rules of the signers, without I/O.
+What may be signed, without I/O: what all signers ask.
 
 A signer has two questions.  Of every request: has it the *shape* of what this signer signs?
 What has not is never signed, whoever approved it.  Of one that nobody decided on: may the
-server approve it by itself?
+server approve it by itself?  Who is asked for, and what for, is of each signer's own module:
+:mod:`.signing_poollets`, :mod:`.signing_nodes` and :mod:`.signing_people`.
 
-``twisted-exec.dev/poollet-serving`` signs what poollets show.  Its certificates name the pool
-(common name) and where it is reached (subject alternative names).  The server approves one
-that the pool's own poollet asks for when the names are all among the addresses that its
-MachinePool reports.  A pool that has reported none yet, as at its poollet's first start, gets
-what no other pool reports: the first to come has it, as nobody knows better, and nobody can
-take what is another's.  Names of the API server itself it never approves where one CA has signed
-both: a poollet that showed them could be the API server to its users.  What else is asked for waits
-for ``kubectl certificate approve``.
-
-``kubernetes.io/kube-apiserver-client`` signs what poollets are known by here: those that
-have none yet ask as someone who may create ``certificatesigningrequests/machinepoolclient``,
-and those that have one renew it for themselves.
-
-As Kubernetes' signers for kubelets (``pkg/apis/certificates/helpers.go``) and ironcore's
-``internal/controllers/core/certificate/compute``.
+As Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
+``pkg/controller/certificates``).
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
+from zope.interface import Interface
 
-from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.causes import address_of
 from twisted_exec.api.kinds.certificates import (
     CLIENT_AUTH,
@@ -45,7 +33,15 @@ from twisted_exec.api.kinds.certificates import (
 Object = dict[str, Any]
 
 SERVING = "twisted-exec.dev/poollet-serving"
+"""What poollets show."""
 CLIENT = "kubernetes.io/kube-apiserver-client"
+"""What people, and poollets, are known by."""
+NODE_SERVING = "kubernetes.io/kubelet-serving"
+"""What node servers show."""
+NODE_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+"""What node servers are known by."""
+
+FOR_SERVERS = (SERVING, NODE_SERVING)
 
 _SHORTEST_RSA_BITS = 2048
 _SHORTEST_EC_BITS = 256
@@ -123,37 +119,33 @@ def _alternatives(
         return ()
 
 
-def shape_problem(
-    csr: Mapping[str, Any],
-    request: x509.CertificateSigningRequest,
-    dialects: Sequence[Dialect],
-) -> str:
-    """Why this is nothing that the signer it names signs; empty when it is."""
-    try:
-        subject = subject_of(request)
-    except ValueError:
-        return "its extensions cannot be read"
-    serving = csr["spec"]["signerName"] == SERVING
-    dialect = dialect_of(subject.common_name, dialects)
-    if dialect is None:
-        told = ", ".join(f"{each.pool_identity_prefix}POOL" for each in dialects)
-        return f"its common name must be that of a pool's poollet: {told}"
-    groups = (dialect.pool_identity_group,)
-    if subject.organizations != groups and not (serving and not subject.organizations):
-        return f"its organization must be {dialect.pool_identity_group} and no other"
-    if problem := _usage_problem(csr["spec"].get("usages", []), serving=serving):
-        return problem
-    return _names_problem(subject, serving=serving) or key_problem(request)
+class ISigner(Interface):
+    """What one signer signs."""
+
+    def shape_problem(csr: Mapping[str, Any], request: x509.CertificateSigningRequest) -> str:
+        """Why this is nothing that it signs; empty when it is."""
+
+    async def refusal(csr: Mapping[str, Any], subject: Subject) -> str:
+        """
+        Why the server does not approve a request of this shape by itself; empty when it does.
+
+        :raises APIError: that cannot be found out.
+        """
+
+    def organizations(subject: Subject) -> Sequence[str]:
+        """The organizations of the certificate, for a request of this shape."""
 
 
-def _usage_problem(usages: Sequence[str], *, serving: bool) -> str:
+def usage_problem(usages: Sequence[str], *, serving: bool) -> str:
+    """Why the key would be for something else; empty when it is for just this."""
     wanted = {DIGITAL_SIGNATURE, SERVER_AUTH if serving else CLIENT_AUTH}
     if set(usages) - {KEY_ENCIPHERMENT} != wanted:
         return f"its usages must be {', '.join(sorted(wanted))} and perhaps {KEY_ENCIPHERMENT}"
     return ""
 
 
-def _names_problem(subject: Subject, *, serving: bool) -> str:
+def names_problem(subject: Subject, *, serving: bool) -> str:
+    """Why these are not names of a server, or of a client; empty when they are."""
     if not serving:
         return "it must have no subject alternative names" if _any_names(subject) else ""
     if subject.other_names:
@@ -181,58 +173,9 @@ def key_problem(request: x509.CertificateSigningRequest) -> str:
     return "" if isinstance(key, ed25519.Ed25519PublicKey) else "its key is of no known kind"
 
 
-def dialect_of(user: str, dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect of which this is a poollet's name."""
-    return next((each for each in dialects if each.pool_of(user)), None)
-
-
-def own_problem(csr: Mapping[str, Any], subject: Subject, dialect: Dialect) -> str:
-    """Why it is not by the poollet that it names; empty when it is."""
-    spec = csr["spec"]
-    member = dialect.pool_identity_group in spec.get("groups", [])
-    if spec.get("username") != subject.common_name or not member:
-        return f"only the poollet that it names, {subject.common_name}, may ask for it"
-    return ""
-
-
-def serving_refusal(
-    subject: Subject, pool: str, pools: Iterable[Object], ours: Collection[str] = ()
-) -> str:
-    """
-    Why the server does not approve of these names by itself; empty when it does.
-
-    :param pool: whose poollet asks.
-    :param pools: all of the dialect.
-    :param ours: names by which users know the API server.
-    """
-    if mine := next((name for name in subject.names if name in ours), None):
-        return f"{mine} is the API server's own, whose certificate is of the same CA"
-    own: set[str] = set()
-    others: dict[str, str] = {}
-    for each in pools:
-        name, reported = each["metadata"]["name"], addresses_of(each)
-        if name == pool:
-            own = reported
-        else:
-            others |= dict.fromkeys(reported, name)
-    if own:
-        missing = [name for name in subject.names if name not in own]
-        if missing:
-            return f"pool {pool} does not report the address {missing[0]}: {_listed(own)}"
-        return ""
-    taken = next((name for name in subject.names if name in others), None)
-    if taken:
-        return f"pool {pool} reports no address yet, and {taken} is one of pool {others[taken]}"
-    return ""
-
-
-def _listed(names: Collection[str]) -> str:
-    return f"it reports {', '.join(sorted(names))}"
-
-
-def addresses_of(pool: Mapping[str, Any]) -> set[str]:
-    """What a pool reports to be reached at, as :class:`Subject` has names."""
-    reported = pool.get("status", {}).get("addresses", [])
+def addresses_of(holder: Mapping[str, Any]) -> set[str]:
+    """What a pool or a node reports to be reached at, as :class:`Subject` has names."""
+    reported = holder.get("status", {}).get("addresses", [])
     return {_plain(str(each.get("address", ""))) for each in reported} - {""}
 
 

@@ -20,7 +20,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from twisted_exec.api.dialects import Dialect
-from twisted_exec.auth.groups import AUTHENTICATED, MASTERS, UNAUTHENTICATED
+from twisted_exec.auth.groups import (
+    AUTHENTICATED,
+    MASTERS,
+    NODE_BOOTSTRAPPERS,
+    NODE_SERVERS,
+    UNAUTHENTICATED,
+)
 from twisted_exec.auth.rules import EVERYTHING, Rule
 from twisted_exec.tls.pki import FORWARDING_USER
 
@@ -30,6 +36,7 @@ _GROUP = "rbac.authorization.k8s.io"
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 CERTIFICATES = "certificates.k8s.io"
+_REQUESTS = "certificatesigningrequests"
 _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
@@ -110,6 +117,23 @@ _SYSTEM_ROLES = [
     _role("system:public-info-viewer", Rule(("get",), non_resource_urls=_HEALTH)),
     _role("system:auth-delegator", *_CREATE_REVIEWS),
     _role("system:service-account-issuer-discovery", Rule(("get",), non_resource_urls=_ISSUER)),
+    _role(
+        "system:node",
+        *_CREATE_REVIEWS,
+        _on("nodes", (*_READ, "create", "update", "patch"), ("",)),
+        _on("nodes/status", ("update", "patch"), ("",)),
+        _on("events", ("create", "update", "patch"), _EVENTS),
+        _on("leases", ("get", "create", "update", "patch", "delete"), ("coordination.k8s.io",)),
+        _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,)),
+    ),
+    _role("system:node-bootstrapper", _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,))),
+    *(
+        _role(
+            f"system:{CERTIFICATES}:{_REQUESTS}:{asked}",
+            _on(f"{_REQUESTS}/{asked}", ("create",), (CERTIFICATES,)),
+        )
+        for asked in ("nodeclient", "selfnodeclient")
+    ),
 ]
 _SYSTEM_BINDINGS = [
     _binding("cluster-admin", ("Group", MASTERS)),
@@ -117,6 +141,11 @@ _SYSTEM_BINDINGS = [
     _binding("system:discovery", ("Group", AUTHENTICATED)),
     _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
     _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
+    # What of its role a node server has is narrowed by the fence round it.
+    _binding("system:node", ("Group", NODE_SERVERS)),
+    _binding(f"system:{CERTIFICATES}:{_REQUESTS}:selfnodeclient", ("Group", NODE_SERVERS)),
+    _binding(f"system:{CERTIFICATES}:{_REQUESTS}:nodeclient", ("Group", NODE_BOOTSTRAPPERS)),
+    _binding("system:node-bootstrapper", ("Group", NODE_BOOTSTRAPPERS)),
 ]
 
 
@@ -166,7 +195,7 @@ def _viewing(dialect: Dialect) -> tuple[Rule, ...]:
 
 def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
     """Rights to ask, for a poollet or for who brings one up; what comes of it the signer says."""
-    groups, requests = (CERTIFICATES,), "certificatesigningrequests"
+    groups, requests = (CERTIFICATES,), _REQUESTS
     return (
         _on(requests, (*_READ, "create"), groups),
         _on(f"{requests}/{dialect.pool.kind.lower()}client", ("create",), groups),

@@ -12,6 +12,10 @@ AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 MASTERS = "system:masters"
 ANONYMOUS = "system:anonymous"
+NODE_SERVERS = "system:nodes"
+"""Those who speak for Nodes, as kubelets do: each is a user ``system:node:NAME`` of this group."""
+NODE_BOOTSTRAPPERS = "system:bootstrappers:nodes"
+"""Who may ask for the first certificate of a node server."""
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 

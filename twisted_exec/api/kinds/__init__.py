@@ -12,6 +12,7 @@ from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.machines import image_of
 from twisted_exec.api.kinds.machines import kind as machine_kind
+from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pools import ADDRESS_TYPES, class_kind
 from twisted_exec.api.kinds.pools import kind as pool_kind
@@ -34,7 +35,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.kinds.serviceaccounts import SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
 
-_CORE: tuple[Kind, ...] = (NAMESPACES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)
+_CORE: tuple[Kind, ...] = (NAMESPACES, NODES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)
 _OTHERS: tuple[Kind, ...] = (
     TOKENREVIEWS,
     SELFSUBJECTREVIEWS,
@@ -114,6 +115,7 @@ __all__ = [
     "MACHINES",
     "NAMESPACES",
     "NAMESPACE_FINALIZER",
+    "NODES",
     "PODS",
     "ROLEBINDINGS",
     "ROLES",

@@ -19,12 +19,10 @@ from twisted_exec.apiserver.signing import (
     CLIENT,
     SERVING,
     Subject,
-    own_problem,
     server_names,
-    serving_refusal,
-    shape_problem,
     subject_of,
 )
+from twisted_exec.apiserver.signing_poollets import own_problem, serving_refusal, shape_problem
 from twisted_exec.tls.authority import Authority
 
 SUBJECT_ALTERNATIVE_NAME = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
