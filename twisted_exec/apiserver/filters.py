@@ -8,13 +8,16 @@ Authorization follows as soon as it is known what is asked for.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote_to_bytes
 
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import NAMESPACES
@@ -44,6 +47,20 @@ class APIRequest(Request):
             if item and b"=" not in item:
                 self.args.setdefault(unquote_to_bytes(item), [b""])
         super().process()
+
+    def getClientAddress(self) -> IAddress:
+        """The user's; a proxy that is trusted with who they are is with where they are as well."""
+        address: IAddress = super().getClientAddress()
+        if self.forwarded is None:
+            return address
+        lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
+        # What came before is what the user said; the proxy has added the last.
+        told = lines[-1].rpartition(b",")[2].strip().decode("ascii", "replace")
+        try:
+            version = ipaddress.ip_address(told).version
+        except ValueError:
+            return address
+        return IPv4Address("TCP", told, 0) if version == 4 else IPv6Address("TCP", told, 0)
 
     @property
     def pretty(self) -> bool:

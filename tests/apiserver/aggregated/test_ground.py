@@ -207,6 +207,25 @@ class ConsoleTests(BehindCase):
         self.assertNotIn("x-user", headers)
         self.assertNotIn("impersonate-uid", headers)
 
+    async def test_where_they_are(self) -> None:
+        """A session is from where the host's proxy says; what the user says of that counts for nothing."""
+        self.allow(("create", "machines/exec"))
+        for line, address in (
+            (b"10.1.2.3", "10.1.2.3"),
+            (b"6.6.6.6, 2001:db8::1", "2001:db8::1"),
+            (b"10.1.2.3, unknown", "127.0.0.1"),
+        ):
+            await self.open(user=FRONT, headers=(*WEBSOCKET, *JANE, (b"X-Forwarded-For", line)))
+            await self.until(lambda address=address: address in self.addresses())
+        forged = (b"X-Forwarded-For", b"6.6.6.6")
+        await self.open(user="admin", headers=(*WEBSOCKET, forged))
+        await self.until(lambda: len(self.addresses()) == 4)
+        self.assertNotIn("6.6.6.6", self.addresses())
+
+    def addresses(self) -> list[str]:
+        listing = self.successResultOf(self.storage.list(kinds.CONSOLESESSIONS.resource))
+        return [session["spec"]["address"] for session in listing.items]
+
     async def test_rotation(self) -> None:
         """New CAs are asked for and believed, and a session goes on when its proxy's CA is gone."""
         self.allow(("create", "machines/exec"))
