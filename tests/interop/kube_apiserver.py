@@ -112,6 +112,11 @@ class KubeAPIServer:
             collection = kind.resource.path("default" if kind.resource.namespaced else "")
             self._until(collection)
 
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        return f"https://127.0.0.1:{self._port}"
+
     def stop(self) -> None:
         """End both and forget everything."""
         for process in reversed(self._running):
@@ -160,7 +165,7 @@ class KubeAPIServer:
         agent: str = "recorder",
     ) -> Answer:
         """One request."""
-        url = f"https://127.0.0.1:{self._port}{path}"
+        url = self.url + path
         request = urllib.request.Request(url, body, method=method)
         told = {"Content-Type": content_type, "User-Agent": agent}
         for name, value in (told | {"Authorization": f"Bearer {TOKEN}"}).items():

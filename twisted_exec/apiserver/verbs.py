@@ -59,10 +59,13 @@ class Draft:
     A whole object as its writer wants it, before the rules.
 
     :param managed: who manages what in it, when that has been decided with it.
+    :param written: what its writer wrote, when an admission has changed that: the writer
+        manages that, and nobody what was changed.
     """
 
     body: Object
     managed: managers.Managed | None = None
+    written: Object | None = None
 
 
 @dataclass(frozen=True)
@@ -333,9 +336,9 @@ class Verbs:
         if draft.managed is not None:
             entries = managers.encode(draft.managed, kind.resource.api_version)
         else:
-            told = draft.body.get("metadata", {}).get("managedFields")
+            told = (draft.written or draft.body).get("metadata", {}).get("managedFields")
             writer = self._writer(target, options)
-            entries = ownership.updated(kind, old, new, told, writer)
+            entries = ownership.updated(kind, old, draft.written or new, told, writer)
         metadata.pop("managedFields", None)
         if entries:
             metadata["managedFields"] = entries
@@ -395,7 +398,11 @@ class Verbs:
         for mutating in self._mutating:
             change = _change(user, operation, target, new, old, options)
             new = await mutating.mutate(change)
-        return draft if new == written else replace(draft, body=new)
+        if new == written:
+            return draft
+        if told := draft.body.get("metadata", {}).get("managedFields"):
+            written["metadata"]["managedFields"] = told
+        return replace(draft, body=new, written=written)
 
     async def _admit(self, change: Change) -> None:
         for admission in self._admissions:

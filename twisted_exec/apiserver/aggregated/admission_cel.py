@@ -14,6 +14,7 @@ rounds of its loops and the depth of its terms besides.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from twisted_exec.apiserver.aggregated.admission_review import request_facts
 VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "variables")
 """What an expression may name."""
 
+_NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
+"""Which Kubernetes' own library words otherwise."""
 _KEPT = 1024
 _SHOWN = 200
 _MISSING = (
@@ -34,7 +37,11 @@ _MISSING = (
 
 
 class Undecided(Exception):
-    """An expression cannot be evaluated here, or not about this request; one line."""
+    """An expression cannot be evaluated about this request; one line."""
+
+
+class Unsupported(Undecided):
+    """An expression, or what it belongs to, cannot be evaluated here at all."""
 
 
 class Cel:
@@ -57,7 +64,7 @@ class Cel:
         except Exception as error:  # whatever the library's C++ finds to say
             raise Undecided(_told(expression, error)) from None
         if failed:
-            raise Undecided(_told(expression, plain))
+            raise Undecided(_told(expression, _NO_KEY.sub(r"no such key: \1", str(plain))))
         return plain
 
     def _program(self, expression: str) -> Any:
@@ -75,7 +82,7 @@ class Cel:
         try:
             return self._environment.compile(expression)
         except Exception as error:  # as above
-            raise Undecided(_told(expression, error)) from None
+            raise Unsupported(_told(expression, error)) from None
 
 
 def _environment() -> Any:
@@ -83,7 +90,7 @@ def _environment() -> Any:
         from cel_expr_python import cel
         from cel_expr_python.ext import ext_optional, ext_strings
     except ImportError:
-        raise Undecided(_MISSING) from None
+        raise Unsupported(_MISSING) from None
     return cel.NewEnv(
         variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
@@ -112,19 +119,20 @@ class Conditions:
         Whether all are true; one that is false decides, whatever cannot be evaluated.
 
         :param more: values besides those of the request.
-        :raises Undecided: no condition is false, and one cannot be evaluated.
+        :raises Undecided: no condition is false, and this is the first that cannot be evaluated.
         """
         if not conditions:
             return True
-        values, problems = {**values_of(asked), **(more or {})}, []
+        values = {**values_of(asked), **(more or {})}
+        problem: Undecided | None = None
         for condition in conditions:
             try:
                 if not decided(self._cel.evaluate(condition.expression, values)):
                     return False
             except Undecided as why:
-                problems.append(f"{condition.name}: {why}")
-        if problems:
-            raise Undecided("; ".join(problems))
+                problem = problem or why
+        if problem is not None:
+            raise problem
         return True
 
 

@@ -23,6 +23,7 @@ from twisted_exec.apiserver.aggregated.admission_cel import (
     Cel,
     Conditions,
     Undecided,
+    Unsupported,
     decided,
     values_of,
 )
@@ -198,10 +199,10 @@ class Policies:
                 try:
                     if not await self._counts(use):
                         continue
-                    why = "this server carries out no MutatingAdmissionPolicy"
+                    why = Undecided("this server carries out no MutatingAdmissionPolicy")
                 except Undecided as problem:
-                    why = str(problem)
-                self._failed(use, why, "Forbidden")
+                    why = problem
+                self._failed(use, Unsupported(str(why)), "Forbidden")
 
     async def validate(self, asked: Asked) -> None:
         """
@@ -230,7 +231,7 @@ class Policies:
             if not await self._counts(use):
                 return
         except Undecided as why:
-            self._failed(use, str(why), "Invalid")
+            self._failed(use, why)
             return
         values = await self._values(use)
         values["variables"] = self._variables(use.policy, values)
@@ -246,7 +247,7 @@ class Policies:
         :raises Undecided: nobody can tell, or it needs what nobody here has.
         """
         if use.policy.takes_params and use.binding.has_params:
-            raise Undecided("its paramKind is not read by this server")
+            raise Unsupported("its paramKind is not read by this server")
         return self._conditions.hold(use.policy.conditions, use.asked, await self._values(use))
 
     async def _values(self, use: _Use) -> dict[str, Any]:
@@ -273,7 +274,7 @@ class Policies:
             if not decided(self._cel.evaluate(validation.expression, values)):
                 self._act(use, self._message(validation, values), validation.reason)
         except Undecided as why:
-            self._failed(use, str(why), "Invalid")
+            self._failed(use, why)
 
     def _message(self, validation: Validation, values: Mapping[str, Any]) -> str:
         told = ""
@@ -293,7 +294,7 @@ class Policies:
             if value is not None and not isinstance(value, str):
                 raise Undecided(f"valueExpression '{annotation.expression}' gives no string")
         except Undecided as why:
-            self._failed(use, str(why), "Invalid")
+            self._failed(use, why)
             return
         if value and value.strip():
             self._log.info(
@@ -307,12 +308,13 @@ class Policies:
                 value=shown(value),
             )
 
-    def _failed(self, use: _Use, why: str, reason: str) -> None:
+    def _failed(self, use: _Use, why: Undecided, reason: str = "Invalid") -> None:
         """What is to be said of a request cannot be found out."""
         if use.policy.ignores_failures:
-            self._log.warn("{policy} is passed by: {why}", policy=use.named, why=why)
-        else:
-            self._act(use, f"{why}; {_REMEDY}", reason)
+            self._log.warn("{policy} is passed by: {why}", policy=use.named, why=str(why))
+            return
+        remedy = f"; {_REMEDY}" if isinstance(why, Unsupported) else ""
+        self._act(use, f"{why}{remedy}", reason)
 
     def _act(self, use: _Use, why: str, reason: str) -> None:
         actions = use.binding.actions

@@ -36,6 +36,9 @@ from twisted_exec.apiserver.aggregated.admission_review import (
 )
 from twisted_exec.apiserver.aggregated.admission_sources import Followed, HostNamespaces
 
+_CLIENTS = "the server rejected our request due to an error in our request: "
+"""How a refusal of a patch begins; it is not the client's this time."""
+
 REQUEST_SECONDS = 34.0
 """For everything that is asked about one request, as kube-apiserver has it."""
 
@@ -196,8 +199,8 @@ class Webhooks:
                 )
                 return False
             raise Forbidden(
-                f'{asked.qualified} "{asked.name}" is forbidden: the matchConditions of admission '
-                f'webhook "{hook.name}" ({hook.configuration}) cannot be evaluated: {why}',
+                f'{asked.qualified} "{asked.name}" is forbidden: {why} (matchConditions of '
+                f'admission webhook "{hook.name}")',
                 details={"name": asked.name, "group": asked.group, "kind": asked.plural},
             ) from None
 
@@ -217,7 +220,7 @@ class Webhooks:
             told = f'failed calling webhook "{hook.name}": {why}'
             if not hook.ignores_failures:
                 self._log.warn("{why}, failing closed", why=told)
-                raise InternalError(f"Internal error occurred: {told}") from None
+                raise _internal(told) from None
             self._log.warn("{why}, failing open", why=told)
             deadline.within(0)
             return None
@@ -265,19 +268,23 @@ def _patched(hook: Hook, asked: Asked, answer: Answer) -> Object | None:
     if not answer.patch:
         return asked.new
     if asked.new is None:
-        raise InternalError(
-            f'Internal error occurred: admission webhook "{hook.name}" attempted to modify the '
-            "object, which is not supported for this operation"
+        raise _internal(
+            f'admission webhook "{hook.name}" attempted to modify the object, which is not '
+            "supported for this operation"
         )
     try:
         new = patch.json_patch(asked.new, answer.patch)
     except APIError as error:
-        why = error.message
+        why = error.message.removeprefix(_CLIENTS)
     else:
         if isinstance(new, dict) and isinstance(new.get("metadata", {}), dict):
             return new
         why = "it leaves no object"
-    raise InternalError(
-        f'Internal error occurred: the patch of admission webhook "{hook.name}" cannot be carried '
-        f"out: {why}"
+    raise _internal(f'the patch of admission webhook "{hook.name}" cannot be carried out: {why}')
+
+
+def _internal(told: str) -> InternalError:
+    """As Kubernetes words what is none of the client's faults."""
+    return InternalError(
+        f"Internal error occurred: {told}", details={"causes": [{"message": told}]}
     )

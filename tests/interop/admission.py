@@ -1,0 +1,285 @@
+"""
+A real kube-apiserver, which knows our kinds as custom resources, and our own verbs are asked the same
+under the same admission: webhooks and policies that this kube-apiserver keeps, and that we follow.
+
+What clients are answered, and what webhooks are asked, has to be the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import re
+from collections.abc import Mapping
+
+from twisted.internet.threads import deferToThread
+
+from tests import needs
+from tests.apiserver.aggregated.webhooks import (
+    JANE,
+    AdmissionCase,
+    Reply,
+    allow,
+    deny,
+    machine,
+    patch,
+    rule,
+)
+from tests.interop.kube_apiserver import TOKEN, KubeAPIServer
+from tests.tls.support import reactor
+from twisted_exec.api import kinds
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.status import APIError
+from twisted_exec.apiserver.aggregated import admission_sources as sources
+from twisted_exec.apiserver.aggregated.admission import HostAdmission
+from twisted_exec.apiserver.interfaces import Opening
+from twisted_exec.apiserver.options import WriteOptions
+from twisted_exec.apiserver.verbs import Target, Verbs
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.storage.memory import MemoryStorage
+
+MACHINES = kinds.MACHINES.resource
+TARGET = Target(kinds.MACHINES, "default")
+_NATURES = ("uid", "userInfo", "options")
+_SERVERS = ("managedFields", "uid", "creationTimestamp", "resourceVersion", "generation")
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def labelling(name: str) -> Reply:
+    """A webhook's reply that sets a label."""
+
+    def reply(request: Object) -> Object:
+        labels = {**(request["object"]["metadata"].get("labels") or {}), name: "x"}
+        return patch({"op": "add", "path": "/metadata/labels", "value": labels})
+
+    return reply
+
+
+DENIALS: Mapping[str, Reply] = {
+    "with words": deny("no machines today"),
+    "without": deny(),
+    "with a reason": deny(reason="Forbidden", code=403),
+    "with all": deny(
+        "two\nlines", reason="Invalid", code=422, details={"name": "vm", "causes": [{"field": "x"}]}
+    ),
+    "with a success's code": deny("no", code=200),
+    "with warnings": lambda request: {"allowed": False, "warnings": ["one", "two"]},
+    "of another": lambda request: {"uid": "another"},
+    "with a patch": lambda request: patch({"op": "add", "path": "/a", "value": 1}),
+}
+POLICIES: Mapping[str, Object] = {
+    "plain": {"validations": [{"expression": "object.spec.machineClassRef.name != 'small'"}]},
+    "worded": {
+        "validations": [
+            {
+                "expression": "request.dryRun == false",
+                "reason": "Forbidden",
+                "messageExpression": "'no ' + variables.name",
+            }
+        ],
+        "variables": [{"name": "name", "expression": "object.metadata.name"}],
+    },
+    "failing": {"validations": [{"expression": "object.spec.nothing == 'small'"}]},
+    "of what the request has": {
+        "validations": [
+            {
+                "expression": "has(request.subResource) || request.namespace != 'default' "
+                "|| request.kind.kind != 'Machine' || request.options.kind != 'CreateOptions'"
+            }
+        ]
+    },
+    "of the namespace": {
+        "validations": [{"expression": "namespaceObject.metadata.name != 'default'"}]
+    },
+    "on a condition": {
+        "validations": [{"expression": "false", "message": "never"}],
+        "matchConditions": [{"name": "c", "expression": "request.operation in ['CREATE']"}],
+    },
+}
+
+
+class SameTests(AdmissionCase):
+    """kube-apiserver and we are asked the same."""
+
+    timeout = 600
+    skip = needs.kube_apiserver()
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.server = KubeAPIServer()
+        self.addCleanup(self.server.stop)
+        await deferToThread(self.server.start)
+        config = ClientConfig(self.server.url, token=TOKEN, insecure_skip_tls_verify=True)
+        self.client = KubeClient(config, reactor)  # type: ignore[assignment]
+        self.addCleanup(self.client.close)  # type: ignore[attr-defined]
+        self.admission = HostAdmission(self.client, reactor)
+        self.admission.startService()
+        self.addCleanup(self.admission.stopService)
+        storage = MemoryStorage()
+        namespace = {"metadata": {"name": "default", "uid": "u"}}
+        await storage.create(kinds.NAMESPACES.resource, namespace)
+        self.verbs = Verbs(storage, [self.admission], reactor.seconds)
+        self.numbers = itertools.count()
+
+    async def kubes(self, new: Object) -> tuple[Object, list[str]]:
+        """What kube-apiserver answers to a create that is a dry run, and warns of."""
+        path = f"{MACHINES.path('default')}?dryRun=All"
+        answer = await deferToThread(self.server.ask, "POST", path, json.dumps(new).encode())
+        return _alike(answer.document), answer.headers.get_all("Warning") or []
+
+    async def ours(self, new: Object) -> tuple[Object, list[str]]:
+        """What we do."""
+        options = WriteOptions(dry_run=True, told={"dryRun": ["All"]})
+        try:
+            told = await self.verbs.create(JANE, TARGET, copy.deepcopy(new), options)
+        except APIError as error:
+            told = error.to_status()
+        return _alike(told), [f'299 - "{each}"' for each in options.advice]
+
+    def reviews(self) -> list[Object]:
+        """What webhooks were asked since the last time."""
+        asked, self.hooks.asked = self.hooks.asked, []
+        return [{**_reviewed(each), "query": query.decode()} for _, query, each in asked]
+
+    async def same(self, told: str, new: Object | None = None) -> Object:
+        """Ask both; :return: what both answer."""
+        new = new or machine()
+        self.hooks.asked.clear()
+        theirs, asked_by_them = await self.kubes(new), self.reviews()
+        ours, asked_by_us = await self.ours(new), self.reviews()
+        self.assertEqual(ours, theirs, told)
+        self.assertEqual(asked_by_us, asked_by_them, told)
+        return theirs[0]
+
+    async def configured(self, validating: list[Object], mutating: list[Object]) -> str:
+        """
+        Both have a configuration; :return: its name.
+
+        Both know of it when they ask a webhook of it that is about another kind.
+        """
+        name = f"config-{next(self.numbers)}"
+        about = rule(resources=("machineclasses",))
+
+        def knows(request: Object) -> Object:
+            labels = request["object"]["metadata"].get("labels") or {}
+            return deny(f"both know {name}" if name in labels else "not yet")(request)
+
+        first = self.webhook(f"first-{name}", labelling(name), about)
+        await self.mutating(*mutating, first, name=name)
+        await self.validating(*validating, self.webhook(name, knows, about), name=name)
+        await self.until_denied(f"both know {name}")
+        return name
+
+    async def until_denied(self, words: str) -> None:
+        """Wait until kube-apiserver refuses a MachineClass; we know of all that it has answered."""
+        small = {"metadata": {"name": "small"}, "capabilities": {"cpu": "1", "memory": "1"}}
+        raw = json.dumps(
+            {"apiVersion": MACHINES.api_version, "kind": "MachineClass", **small}
+        ).encode()
+        path = f"{kinds.MACHINECLASSES.resource.path()}?dryRun=All"
+        target = Target(kinds.MACHINECLASSES)
+        theirs = ours = ""
+        while not (words in theirs and words in ours):
+            answer = await deferToThread(self.server.ask, "POST", path, raw)
+            theirs = answer.document.get("message", "")
+            try:
+                await self.verbs.create(
+                    JANE, target, copy.deepcopy(small), WriteOptions(dry_run=True)
+                )
+            except APIError as error:
+                ours = error.message
+
+    async def gone(self, name: str) -> None:
+        """A configuration is there no more."""
+        for versions in (sources.MUTATING_WEBHOOKS, sources.VALIDATING_WEBHOOKS):
+            await self.client.delete(versions[0], name)
+
+    async def test_denied(self) -> None:
+        """Whatever a webhook answers, its client is told in the same words."""
+        for told, reply in DENIALS.items():
+            name = await self.configured([self.webhook("v", reply)], [])
+            refused = await self.same(told)
+            self.assertEqual(refused["status"], "Failure", told)
+            await self.gone(name)
+
+    async def test_changed(self) -> None:
+        """Who changes objects is asked in the same order, as often, and about the same."""
+        name = await self.configured(
+            [self.webhook("v", allow)],
+            [
+                self.webhook("a", labelling("a"), reinvocationPolicy="IfNeeded"),
+                self.webhook("b", labelling("b")),
+            ],
+        )
+        made = await self.same("mutating")
+        self.assertEqual(made["metadata"]["labels"], {"a": "x", "b": "x"})
+        self.assertEqual(made["managed"], ["f:spec"])
+        await self.gone(name)
+        name = await self.configured([], [self.webhook("a", lambda request: {"patch": "W10="})])
+        await self.same("a patch without its type")
+        await self.gone(name)
+
+    async def test_policies(self) -> None:
+        """What policies refuse is refused in the same words."""
+        policies, bindings = sources.VALIDATING_POLICIES[0], sources.VALIDATING_BINDINGS[0]
+        for told, spec in POLICIES.items():
+            name = f"policy-{next(self.numbers)}"
+            # Of its own name, as kube-apiserver forgets other policies when it comes to that.
+            mine = {"resourceRules": [rule(resourceNames=[name])]}
+            await self.put(policies, name, spec={"matchConstraints": mine, **spec})
+            about = {"resourceRules": [rule(resources=("machineclasses",))]}
+            known = {"expression": "false", "message": f"both know {name}"}
+            await self.put(
+                policies, f"{name}-known", spec={"matchConstraints": about, "validations": [known]}
+            )
+            for each in (name, f"{name}-known"):
+                bound = {"policyName": each, "validationActions": ["Deny"]}
+                await self.put(bindings, each, spec=bound)
+            await self.until_denied(f"both know {name}")
+            refused = await self.same(told, machine(name))
+            self.assertEqual(refused["status"], "Failure", told)
+            for each in (name, f"{name}-known"):
+                await self.client.delete(bindings, each)
+                await self.client.delete(policies, each)
+
+    async def test_streams(self) -> None:
+        """A stream is asked about as kube-apiserver asks about a Pod's, before there is one."""
+        everything = rule("CONNECT", resources=("*/*",), apiGroups=["*"])
+        await self.configured([self.webhook("v", deny("closed"), everything)], [])
+        path = "/api/v1/namespaces/default/pods/x/exec?command=sh&stdin=true"
+        self.hooks.asked.clear()
+        answer = await deferToThread(self.server.ask, "POST", path)
+        (theirs,) = self.reviews()
+        options = {"kind": "MachineExecOptions", "apiVersion": MACHINES.api_version}
+        opening = Opening(JANE, kinds.MACHINES, "default", "x", "exec", options)
+        error = await self.refusal(self.admission.admit_opening(opening))
+        (ours,) = self.reviews()
+        self.assertEqual(error.to_status(), answer.document)
+        self.assertEqual(ours["request"].keys(), theirs["request"].keys())
+        for key in ("operation", "name", "namespace", "subResource", "oldObject", "dryRun"):
+            self.assertEqual(ours["request"][key], theirs["request"][key], key)
+        for request in (ours["request"], theirs["request"]):
+            self.assertEqual(request["kind"]["kind"], request["object"]["kind"])
+
+
+def _alike(told: Object) -> Object:
+    """An answer without what is each server's own."""
+    if told.get("kind") == "Status":
+        return json.loads(_UID.sub("a UID", json.dumps(told)))  # type: ignore[no-any-return]
+    metadata = told["metadata"]
+    managed = [key for each in metadata.get("managedFields", ()) for key in each["fieldsV1"]]
+    kept = {key: value for key, value in metadata.items() if key not in _SERVERS}
+    return {"metadata": kept, "spec": told["spec"], "managed": managed}
+
+
+def _reviewed(review: Object) -> Object:
+    request = {key: value for key, value in review["request"].items() if key not in _NATURES}
+    for key in ("object", "oldObject"):
+        if "metadata" in (request[key] or {}):
+            metadata = {k: v for k, v in request[key]["metadata"].items() if k not in _SERVERS}
+            # Custom resources have no status of their own making.
+            rest = {k: v for k, v in request[key].items() if k != "status"}
+            request[key] = {**rest, "metadata": metadata}
+    return {**review, "request": request}
