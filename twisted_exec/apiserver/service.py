@@ -56,6 +56,10 @@ _STOPPING = "the API server is shutting down"
 _LAST_WORD_SECONDS = 3.0
 """How long a session that was told to end may take for it."""
 _LOOK_EVERY_SECONDS = 0.1
+_IDLE_SECONDS = 90.0
+_IDLE_BEHIND_SECONDS = 120.0
+"""Longer than kube-apiserver keeps idle connections (90 s): what it sends on one that we
+close at that moment is lost."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,8 @@ class APIServer(Service):
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
         )
-        self._site = Site(self._parts.dispatcher, reactor)
+        idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
+        self._site = Site(self._parts.dispatcher, reactor, idle_seconds=idle)
         self._site.requestFactory = APIRequest
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
