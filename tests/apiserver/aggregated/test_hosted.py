@@ -133,6 +133,14 @@ class HostedTests(HostedCase):
         self.assertEqual([event.previous is None for event in told], [True, False, False])
         self.assertEqual(told[1].version, int(told[1].obj["metadata"]["resourceVersion"]))
 
+    def test_election(self) -> None:
+        """Where other programs have their leases, only the one of these servers is followed."""
+        told: list[Event] = []
+        self.storage.watch(LEASE, None, told.append, "kube-system")
+        for name in ("kube-scheduler", "exec-apiserver"):
+            self.host.make(LEASES, lease(name, "kube-system"))
+        self.assertEqual([event.obj["metadata"]["name"] for event in told], ["exec-apiserver"])
+
     def test_watches_share(self) -> None:
         """However many follow the same, the host is asked once; a stopped one stops nobody else."""
         told: list[list[Event]] = [[], []]

@@ -33,6 +33,8 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.apiserver.leading import LEASE
+from twisted_exec.apiserver.leading import NAMESPACE as ELECTION
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.watch import Reflector
 from twisted_exec.storage.history import key_of
@@ -49,6 +51,9 @@ from twisted_exec.storage.interfaces import (
 
 HOSTED: frozenset[Resource] = frozenset(kind.resource for kind in (NAMESPACES, EVENTS, LEASES))
 """What is the host's."""
+
+ALONE = {(LEASES.resource, ELECTION): LEASE}
+"""Of a resource in a namespace, the one object that is followed: the others are not ours to see."""
 
 _OWN = ("uid", "creationTimestamp", "resourceVersion", "generation", "managedFields")
 """Of an object's metadata, what a server says itself when it makes one."""
@@ -86,8 +91,14 @@ class _Copy:
         self, client: IKubeClient, resource: Resource, namespace: str, clock: IReactorTime
     ) -> None:
         self.watches: dict[_Watch, None] = {}
+        name = ALONE.get((resource, namespace), "")
         self.reflector = Reflector(
-            client, resource, clock, namespace=namespace, on_change=self._changed
+            client,
+            resource,
+            clock,
+            namespace=namespace,
+            field_selector=f"metadata.name={name}" if name else "",
+            on_change=self._changed,
         )
 
     def _changed(self, before: Object | None, after: Object | None) -> None:

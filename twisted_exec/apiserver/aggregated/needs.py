@@ -45,7 +45,7 @@ def namespaced_rules(dialects: Iterable[Dialect]) -> Iterator[tuple[str, tuple[R
     Of Roles, each with its namespace: of several servers one is elected, and poollets' heartbeats
     are heard.
     """
-    own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
+    own = replace(_on(LEASES.resource, *_FOLLOW, "update"), resource_names=(LEASE,))
     # Other programs of the host elect theirs there.  What is to be made has no name yet.
     yield ELECTION, (own, _on(LEASES.resource, "create"))
     for namespace in sorted({each.lease_namespace for each in dialects} - {""}):
