@@ -203,6 +203,15 @@ class IssuersTests(SynchronousTestCase):
         self.assertEqual(told.get()[0].ca_pem, authority("users").certificate_pem)
         self.assertEqual(Issuers(issuer=issuer).reloading(self.clock).load(), (issuer,))
 
+    def test_own_name(self) -> None:
+        """Nobody issues tokens in the name of this server, whichever way they are told."""
+        path = write(self.directory, "auth.yaml", json.dumps(SMALLEST).encode())
+        for told in (Issuers(configuration=path), Issuers(issuer=Issuer(URL, ("a",), Claim("b")))):
+            with self.assertRaises(TLSConfigError) as caught:
+                told.reloading(self.clock, ["other", URL]).load()
+            self.assertIn(f"{URL!r} is this server itself", str(caught.exception))
+            self.assertEqual(len(told.reloading(self.clock, ["other"]).load()), 1)
+
     def test_bad_ca(self) -> None:
         """A CA that is none is a line at start."""
         path = write(self.directory, "ca.crt", b"nothing")

@@ -213,6 +213,7 @@ class APIServerTests(CommonRows, ProgramCase):
                 "machinepoollet-client-key",
                 "machinepoollet-certificate-authority",
                 "token-auth-file",
+                "authentication-config",
             )
         )
 

@@ -165,4 +165,5 @@ def _token_sources(
         who = (identities.accounts.issuers, identities.audiences)
         yield ServiceAccountAuthenticator(*who, keys, storage.get, now)
     if identities.issuers:
-        yield OIDCAuthenticator(identities.issuers.reloading(reactor), reactor)
+        own = identities.accounts.issuers if identities.accounts is not None else ()
+        yield OIDCAuthenticator(identities.issuers.reloading(reactor, own), reactor)

@@ -47,22 +47,36 @@ class Issuers:
     def __bool__(self) -> bool:
         return bool(self.configuration or self.issuer)
 
-    def reloading(self, clock: IReactorTime) -> Reloading[tuple[Issuer, ...]]:
-        """The issuers, read again when the file changes."""
-        if self.configuration:
-            what = f"authentication config {self.configuration!r}"
-            return Reloading(
-                [self.configuration], lambda text: read_configuration(text, what), clock
-            )
-        paths = [self.ca_file] if self.ca_file else []
-        return Reloading(paths, self._optional, clock)
+    def reloading(
+        self, clock: IReactorTime, own: Collection[str] = ()
+    ) -> Reloading[tuple[Issuer, ...]]:
+        """
+        The issuers, read again when the file changes.
 
-    def _optional(self, ca_pem: bytes = b"") -> tuple[Issuer, ...]:
+        :param own: the names in which this server issues tokens itself; nobody else may have them.
+        """
+
+        def checked(content: bytes = b"") -> tuple[Issuer, ...]:
+            found = self._read(content)
+            taken = [issuer.url for issuer in found if issuer.url in own]
+            if taken:
+                raise TLSConfigError(
+                    f"identity provider {taken[0]!r} is this server itself, as issuer of "
+                    "ServiceAccounts' tokens"
+                )
+            return found
+
+        path = self.configuration or self.ca_file
+        return Reloading([path] if path else [], checked, clock)
+
+    def _read(self, content: bytes) -> tuple[Issuer, ...]:
+        if self.configuration:
+            return read_configuration(content, f"authentication config {self.configuration!r}")
         if self.issuer is None:
             return ()
         if self.ca_file:
-            pem.certificates(ca_pem, f"CA of the identity provider {self.ca_file!r}")
-        return (replace(self.issuer, ca_pem=ca_pem or self.issuer.ca_pem),)
+            pem.certificates(content, f"CA of the identity provider {self.ca_file!r}")
+        return (replace(self.issuer, ca_pem=content or self.issuer.ca_pem),)
 
 
 class _Fault(Exception):
