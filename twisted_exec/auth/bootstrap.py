@@ -239,7 +239,7 @@ def _proxy_role(dialect: Dialect) -> Object:
     return _role(dialect.proxy_role, _on(proxied, ("create", "get"), (dialect.group,)))
 
 
-def _bootstrappers(dialect: Dialect) -> str:
+def bootstrappers(dialect: Dialect) -> str:
     """The group of who brings poollets up, as ironcore names it."""
     return f"system:bootstrappers:{dialect.group.replace('.', '-')}:{dialect.pool.plural}"
 
@@ -282,7 +282,7 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
         ]
         bindings += [
             _binding(group, ("Group", group)),
-            _binding(beginning, ("Group", _bootstrappers(dialect))),
+            _binding(beginning, ("Group", bootstrappers(dialect))),
             _binding(dialect.proxy_role, ("User", FORWARDING_USER)),
         ]
     return (*roles, *bindings)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec.cli import iri, pki
+from twisted_exec.cli import iri, pki, token
 from twisted_exec.cli.console import one_line
 
 
@@ -44,4 +44,5 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     pki.register(commands)
     iri.register(commands)
+    token.register(commands)
     return parser

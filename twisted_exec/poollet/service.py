@@ -38,6 +38,7 @@ from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.poollet.allowed import Place
 from twisted_exec.poollet.around import Domain, Unread
+from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.downward import Downward
 from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
@@ -128,6 +129,8 @@ class Poollet(Service):
     :param audit: where session records go.
     :param authorizer: instead of asking the API server.
     :param checks: called when starting; what one raises keeps the poollet from it.
+    :param identity: by which it is known to the API server, when it gets that from there: it
+        begins as soon as there is one.
     """
 
     _log = Logger()
@@ -143,7 +146,9 @@ class Poollet(Service):
         authorizer: IAuthorizer | None = None,
         checks: Sequence[Callable[[], object]] = (),
         now: Callable[[], float] = time.time,
+        identity: ClientCertificate | None = None,
     ) -> None:
+        self._identity = identity
         self.settings, self.pool = settings, settings.pool
         self.address: IAddress | None = None
         self._client, self._reactor = client, reactor
@@ -355,6 +360,9 @@ class Poollet(Service):
         for part in (self._certified, self._proxies, self._dialler):
             if part is not None:
                 part.load()
+        if self._identity is not None:
+            self._identity.start()
+            await self._identity.when_known()
         settings = self.settings
         cas = [ca for ca in (settings.client_ca, settings.requestheader_ca) if ca]
         certificate, key = settings.certificate, settings.key
@@ -395,6 +403,8 @@ class Poollet(Service):
         retiring = Deferred.fromCoroutine(self.registration.retire())
         await retiring.addTimeout(RETIRE_SECONDS, self._reactor).addErrback(lambda _: None)
         await DeferredList([copy.stop() for copy in self._copies])
+        if self._identity is not None:
+            await self._identity.stop()
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import IService, Service
@@ -20,6 +22,7 @@ from twisted_exec.iri.client import IRIClient
 from twisted_exec.iri.revisions import REVISIONS, revision
 from twisted_exec.iri.target import MutualTLS, TargetError
 from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
@@ -28,6 +31,7 @@ from twisted_exec.observe.program import BrowserOptions, refusal, seconds, stop_
 from twisted_exec.poollet import downward
 from twisted_exec.poollet.allowed import place
 from twisted_exec.poollet.around import Domain
+from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.downward import Downward
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
@@ -50,6 +54,7 @@ _FILES = (
     "requestheader-client-ca-file",
     "runtime-ca-file",
     "cert-dir",
+    "bootstrap-kubeconfig",
 )
 
 
@@ -64,6 +69,12 @@ class Options(BrowserOptions):
     optParameters = [
         ["kubeconfig", None, None, "Of the API server, as this pool's poollet; else $KUBECONFIG."],
         ["context", None, None, "Instead of the kubeconfig's current context."],
+        [
+            "bootstrap-kubeconfig",
+            None,
+            None,
+            "Instead: by which to ask for a certificate of our own, kept in --cert-dir.",
+        ],
         ["dialect", None, DEFAULT, f"What the API server calls machines: {NAMES}.", by_name],
         ["machine-pool-name", None, None, "The pool to serve (required)."],
         ["provider-id", None, None, "The pool's providerID; default twisted-exec://NAME."],
@@ -164,6 +175,12 @@ class Options(BrowserOptions):
         files = ("tls-cert-file", "tls-private-key-file")
         if self["cert-dir"] and any(self[name] for name in files):
             raise UsageError("--cert-dir and --tls-cert-file exclude each other")
+        if self["bootstrap-kubeconfig"] and self["kubeconfig"]:
+            raise UsageError("--bootstrap-kubeconfig and --kubeconfig exclude each other")
+        if self["bootstrap-kubeconfig"] and not self["cert-dir"]:
+            raise UsageError(
+                "--bootstrap-kubeconfig needs --cert-dir: where our own certificate is kept"
+            )
         if self["serving-cert-signer"] != SIGNER and not self["cert-dir"]:
             raise UsageError("--serving-cert-signer needs --cert-dir: nothing is to be signed")
         needed = ("machine-pool-name", "machine-runtime-endpoint")
@@ -187,7 +204,9 @@ class Options(BrowserOptions):
 class Program(Service):
     """The poollet and its two clients, which outlive it."""
 
-    def __init__(self, poollet: Poollet, runtime: IRIClient, client: KubeClient) -> None:
+    def __init__(
+        self, poollet: Poollet, runtime: IRIClient, client: KubeClient | ClientCertificate
+    ) -> None:
         self.poollet, self._runtime, self._client = poollet, runtime, client
         self.pool = poollet.pool
 
@@ -233,8 +252,8 @@ def makeService(options: Options) -> IService:
 
 
 def _program(options: Options, reactor: Any) -> Program:
-    config = FollowedConfig(options["kubeconfig"], options["context"])
-    client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
+    path = options["bootstrap-kubeconfig"] or options["kubeconfig"]
+    config = FollowedConfig(path, options["context"])
     runtime = IRIClient(
         options["machine-runtime-endpoint"],
         reactor,
@@ -243,8 +262,28 @@ def _program(options: Options, reactor: Any) -> Program:
         revision=options["iri-revision"] or options["dialect"].iri_revision,
     )
     audit = JSONLinesAudit(options["audit-log"])
-    poollet = Poollet(settings(options), client, runtime, audit, reactor, checks=[audit.check])
-    return Program(poollet, runtime, client)
+    told = (runtime, audit, reactor)
+    if not options["bootstrap-kubeconfig"]:
+        client = _client(config.current, reactor)
+        poollet = Poollet(settings(options), client, *told, checks=[audit.check])
+        return Program(poollet, runtime, client)
+    identity = ClientCertificate(
+        config.current,
+        lambda current: _client(current, reactor),
+        reactor,
+        directory=options["cert-dir"],
+        dialect=options["dialect"],
+        pool=options["machine-pool-name"],
+        now=time.time,
+    )
+    poollet = Poollet(
+        settings(options), identity.client, *told, checks=[audit.check], identity=identity
+    )
+    return Program(poollet, runtime, identity)
+
+
+def _client(current: Callable[[], ClientConfig], reactor: Any) -> KubeClient:
+    return KubeClient(current(), reactor, renew=current, agent=PROGRAM)
 
 
 def _runtime_tls(options: Options) -> MutualTLS | None:

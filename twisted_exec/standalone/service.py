@@ -31,6 +31,7 @@ from twisted_exec.apiserver.accounts import KEYS
 from twisted_exec.apiserver.identities import Accounts, Identities
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.apiserver.service import Settings as APIServerSettings
+from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.auth.oidc_config import Issuers
 from twisted_exec.iri.client import IRIClient
 from twisted_exec.kube.client import KubeClient
@@ -58,7 +59,7 @@ from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
 from twisted_exec.tls.files import read_file
-from twisted_exec.tls.pki import FORWARDING_USER, PKI, Pair, write_kubeconfig
+from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING, Pair, write_kubeconfig
 from twisted_exec.tls.unix import runtime_directory
 
 KUBECONFIG = "admin.kubeconfig"
@@ -216,6 +217,8 @@ class Standalone(Service):
             poollet_ca=pki.serving_ca,
             drain_seconds=self.settings.drain_seconds,
             identities=self._identities(pki),
+            signing=CAPair(pki.pair(SERVING).certificate, pki.pair(SERVING).key),
+            client_signing=CAPair(pki.pair(CLIENT).certificate, pki.pair(CLIENT).key),
             pods_view=self.settings.pods_view,
             dialects=(self.settings.dialect,),
             allowed_origins=self.settings.allowed_origins,

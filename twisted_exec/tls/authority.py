@@ -244,6 +244,18 @@ def request_server(common_name: str, organizations: Sequence[str], names: Sequen
     return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
 
 
+def request_client(common_name: str, organizations: Sequence[str]) -> Issued:
+    """
+    A new key, and the request (PKCS #10) for a client's certificate, in place of a certificate.
+
+    :raises TLSConfigError: a name is too long.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = x509.CertificateSigningRequestBuilder(_subject(common_name, organizations))
+    request = builder.sign(key, hashes.SHA256())
+    return Issued(request.public_bytes(Encoding.PEM), _key_pem(key))
+
+
 def new_key_pem() -> bytes:
     """A new private key that signs something else than certificates, as PEM."""
     return _key_pem(ec.generate_private_key(ec.SECP256R1()))

@@ -1,0 +1,232 @@
+"""Tests for :mod:`twisted_exec.poollet.client_certificate`: a cluster in memory, real files."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tls.support import authority
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
+from twisted_exec.api.kinds.certificates import request_of
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.kube.config import ClientConfig, Material
+from twisted_exec.poollet.client_certificate import ClientCertificate
+from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.errors import TLSConfigError
+
+CSRS = CERTIFICATESIGNINGREQUESTS.resource
+CA = Authority.create("users")
+POOL = IRONCORE.pool_identity("pool-a")
+NOW = 1_800_000_000
+CA_KEY = x509.load_pem_x509_certificate(CA.certificate_pem).public_key()
+
+
+class ClientCertificateTests(SynchronousTestCase):
+    """Tests for :class:`ClientCertificate`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.cluster = MemoryCluster()
+        self.directory = os.path.join(self.mktemp(), "certificates")
+        self.beginning = ClientConfig(
+            "https://api.example",
+            ca=Material(data=authority("serving").certificate_pem),
+            token="abc123.0123456789abcdef",
+        )
+        self.asked_as: list[str] = []
+        self.identity = self.make()
+
+    def make(self, pool: str = "pool-a") -> ClientCertificate:
+        return ClientCertificate(
+            lambda: self.beginning,
+            self.client,
+            self.clock,
+            directory=self.directory,
+            dialect=IRONCORE,
+            pool=pool,
+            now=self.clock.seconds,
+        )
+
+    def client(self, current: Callable[[], ClientConfig]) -> Any:
+        """A client of the cluster that notes as whom it asks for certificates."""
+        made = self.cluster.client()
+        create = made.create
+
+        def noted(resource: Any, *rest: Any, **more: Any) -> Any:
+            self.asked_as.append((current().token and "bootstrap") or "itself")
+            return create(resource, *rest, **more)
+
+        made.create = noted  # type: ignore[method-assign]
+        return made
+
+    def start(self) -> Deferred[None]:
+        known = self.identity.when_known()
+        self.identity.start()
+        self.addCleanup(self.identity.stop)
+        return known
+
+    def open_request(self) -> Any:
+        (one,) = (
+            one
+            for (resource, *_), one in self.cluster.objects.items()
+            if resource == CSRS and not one.get("status")
+        )
+        return one
+
+    def sign(self, name: str = POOL, days: float = 100, key: Any = None) -> None:
+        """As a signer does."""
+        asked = self.open_request()
+        certificate = CA.certify(
+            key or request_of(asked).public_key(),
+            name,
+            [IRONCORE.pool_identity_group],
+            (),
+            now=datetime.fromtimestamp(self.clock.seconds(), UTC),
+            life=timedelta(days=days),
+        )
+        status = {"status": {"certificate": base64.b64encode(certificate).decode()}}
+        client = self.cluster.client()
+        asked_name = asked["metadata"]["name"]
+        self.successResultOf(client.patch(CSRS, asked_name, status, subresource="status"))
+
+    def turn(self, seconds: float, step: float = 5.0) -> None:
+        for _ in range(int(seconds / step)):
+            self.clock.advance(step)
+
+    def until_told(self, problem: str) -> None:
+        """The next request makes another problem of it."""
+        for _ in range(1000):
+            self.clock.advance(0.05)
+            if problem in self.identity.problem:
+                return
+        self.fail(self.identity.problem)
+
+    def installed(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(Path(self.identity.certificate).read_bytes())
+
+    def test_first(self) -> None:
+        """It asks with what it was given, as its pool, and is itself once that is signed."""
+        known = self.start()
+        asked = self.open_request()
+        self.assertEqual(asked["spec"]["signerName"], "kubernetes.io/kube-apiserver-client")
+        self.assertEqual(asked["spec"]["usages"], ["digital signature", "client auth"])
+        subject = request_of(asked).subject.rfc4514_string()
+        self.assertIn(f"CN={POOL}", subject)
+        self.assertIn(f"O={IRONCORE.pool_identity_group}", subject)
+        self.turn(60)
+        self.assertNoResult(known)
+        self.assertIn("waits for approval", self.identity.problem)
+        self.sign()
+        self.turn(20)
+        self.successResultOf(known)
+        self.assertEqual(self.asked_as, ["bootstrap"])
+        for path in (self.identity.certificate, self.identity.key):
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        config = self.identity.config()
+        self.assertEqual((config.server, config.token), ("https://api.example", ""))
+        self.assertEqual(config.certificate.data, Path(self.identity.certificate).read_bytes())
+
+    def test_renewed(self) -> None:
+        """It is renewed before it ends, as itself: what it began with may be over by then."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        first = self.installed()
+        self.turn(69 * 86400, step=3600)
+        self.assertEqual(self.asked_as, ["bootstrap"])
+        self.turn(22 * 86400, step=3600)
+        self.assertEqual(self.asked_as, ["bootstrap", "itself"])
+        self.sign()
+        self.turn(20)
+        self.assertNotEqual(self.installed(), first)
+        self.assertEqual(
+            self.identity.config().certificate.data, Path(self.identity.certificate).read_bytes()
+        )
+
+    def test_restart(self) -> None:
+        """One that is there is used at once, and nobody is asked."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        self.successResultOf(self.identity.stop())
+        self.identity = self.make()
+        self.successResultOf(self.start())
+        self.assertEqual(self.asked_as, ["bootstrap"])
+
+    def test_begins_anew(self) -> None:
+        """One that has ended, is another's, or has lost its key is no use: it begins anew."""
+        self.start()
+        self.sign(days=1)
+        self.turn(20)
+        self.successResultOf(self.identity.stop())
+        self.clock.advance(2 * 86400)
+        self.identity = self.make()
+        known = self.start()
+        self.assertNoResult(known)
+        self.sign()
+        self.turn(20)
+        self.successResultOf(known)
+        self.successResultOf(self.identity.stop())
+        os.unlink(self.identity.key)
+        self.identity = self.make()
+        self.assertNoResult(self.start())
+        self.sign()
+        self.turn(20)
+        self.successResultOf(self.identity.stop())
+        self.identity = self.make("pool-b")
+        self.assertNoResult(self.start())
+        self.assertEqual(self.asked_as, ["bootstrap"] * 4)
+
+    def test_not_fitting(self) -> None:
+        """What was signed for somebody else, or another key, is not installed."""
+        known = self.start()
+        self.sign(name=IRONCORE.pool_identity("pool-b"))
+        self.until_told("does not name")
+        self.turn(60)
+        self.sign(key=CA_KEY)
+        self.until_told("another key's")
+        self.assertFalse(os.path.exists(self.identity.certificate))
+        self.assertNoResult(known)
+
+    def test_refused(self) -> None:
+        """A token that is no more is told once, with what would help; it is tried again."""
+        self.cluster.problem = Unauthorized()
+        known = self.start()
+        self.turn(60)
+        self.assertIn("twisted-exec token create", self.identity.problem)
+        self.assertNotIn("abc123", self.identity.problem)
+        self.cluster.problem = None
+        self.turn(60)
+        self.sign()
+        self.turn(20)
+        self.successResultOf(known)
+
+    def test_directory(self) -> None:
+        """A directory that cannot be made, or a pool that cannot be named, ends the start."""
+        with open(self.directory.rpartition("/")[0], "w"):
+            pass
+        with self.assertRaises(TLSConfigError):
+            self.identity.start()
+        self.directory = self.mktemp()
+        with self.assertRaises(TLSConfigError):
+            self.make("p" * 60).start()
+
+    def test_stopped_while_waiting(self) -> None:
+        """Who waits may stop waiting."""
+        known = self.start()
+        known.cancel()
+        self.failureResultOf(known, CancelledError)
+        self.successResultOf(self.identity.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])

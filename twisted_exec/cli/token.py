@@ -1,0 +1,278 @@
+"""
+``twisted-exec token``: bootstrap tokens, by which new poollets begin.
+
+A token is shown once, when it is made: the API server has it as a Secret, which whoever may read
+Secrets of ``kube-system`` can read, and this program shows of those that are there everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shlex
+import string
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted_exec.api import times
+from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
+from twisted_exec.cli.console import one_line
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
+
+    Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
+
+_MARKS = string.ascii_lowercase + string.digits
+_INTERRUPTED = 130
+
+
+class InputError(Exception):
+    """What was typed cannot be done; the message is one line."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``token`` to a program's commands.  Its options have ``run(options) -> int``."""
+    parser = subparsers.add_parser(
+        "token",
+        help="tokens for new poollets",
+        description="Make, list and take away the bootstrap tokens of an API server.",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    made = _command(commands, "create", "make a token, and show it this once", _create)
+    made.add_argument(
+        "--ttl",
+        metavar="TIME",
+        type=lambda text: duration(text) or 0.0,
+        default="24h",
+        help="how long it is good, such as 1h; 0 means for ever (default: %(default)s)",
+    )
+    made.add_argument("--description", metavar="TEXT", default="", help="what it is for")
+    made.add_argument(
+        "--group",
+        metavar="GROUP",
+        action="append",
+        help="system:bootstrappers:..., instead of those who bring poollets up; may be repeated",
+    )
+    made.add_argument(
+        "--dialect",
+        choices=[dialect.name for dialect in DIALECTS],
+        default=DEFAULT.name,
+        help="what the API server calls poollets (default: %(default)s)",
+    )
+    made.add_argument(
+        "--bootstrap-kubeconfig",
+        metavar="FILE",
+        help="also write what exec-poollet --bootstrap-kubeconfig needs",
+    )
+    made.add_argument("--force", action="store_true", help="replace that file")
+    _command(commands, "list", "the tokens that there are, without their secret parts", _list)
+    gone = _command(commands, "delete", "take tokens away", _delete)
+    gone.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=lambda options: run(ask, options), namespace=None)
+    add_cluster_options(parser)
+    return parser
+
+
+def run(ask: Ask, options: argparse.Namespace) -> int:
+    """
+    Ask in a reactor of its own, and print the answer.
+
+    :return: the exit code: 0, or 1 after one line on stderr that says why not.
+    """
+    from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+    from twisted.logger import globalLogBeginner
+
+    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
+    codes: list[int] = []
+
+    def begin() -> None:
+        asking = Deferred.fromCoroutine(answer(ask, options, reactor))
+        asking.addCallbacks(codes.append, lambda failure: _crashed(failure, codes))
+        asking.addBoth(lambda _: reactor.stop())
+
+    reactor.callWhenRunning(begin)
+    reactor.run()
+    return codes[0] if codes else _INTERRUPTED
+
+
+def _crashed(failure: Any, codes: list[int]) -> None:
+    codes.append(_fail(f"internal error: {failure.type.__name__}: {failure.getErrorMessage()}"))
+
+
+def _fail(why: str) -> int:
+    print(f"twisted-exec token: {one_line(why)}", file=sys.stderr)
+    return 1
+
+
+async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
+    """
+    Ask an API server, and print its answer or one line that says why there is none.
+
+    :return: the exit code.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.kube.config import KubeConfigError
+    from twisted_exec.tls.errors import TLSConfigError
+
+    try:
+        client = KubeClient(
+            config_of(options),
+            reactor,
+            timeout_seconds=options.request_timeout or 30.0,
+            agent="twisted-exec",
+        )
+    except KubeConfigError as problem:
+        return _fail(str(problem))
+    try:
+        sys.stdout.write(await ask(client, options))
+    except (InputError, KubeConfigError, TLSConfigError) as problem:
+        return _fail(str(problem))
+    except APIError as refusal:
+        return _fail(refusal.message)
+    finally:
+        await client.close()
+    return 0
+
+
+async def _create(client: KubeClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.kinds import SECRETS
+    from twisted_exec.api.kinds.bootstraptokens import NAMESPACE
+
+    path = options.bootstrap_kubeconfig
+    if path and os.path.lexists(path) and not options.force:
+        raise InputError(f"{path!r} exists already: give --force to replace it")
+    token_id, token_secret = _random(6), _random(16)
+    body = _secret(token_id, token_secret, options)
+    await client.create(SECRETS.resource, body, NAMESPACE)
+    token = f"{token_id}.{token_secret}"
+    if path:
+        _write_kubeconfig(path, client, token)
+    print(_command_line(path), file=sys.stderr)
+    return f"{token}\n"
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_MARKS) for _ in range(length))
+
+
+def _secret(token_id: str, token_secret: str, options: argparse.Namespace) -> dict[str, Any]:
+    from twisted_exec.api.kinds import bootstraptokens as keys
+    from twisted_exec.auth.bootstrap import bootstrappers
+
+    groups = options.group or [bootstrappers(by_name(options.dialect))]
+    values = {
+        keys.ID: token_id,
+        keys.SECRET: token_secret,
+        keys.AUTHENTICATION: "true",
+        keys.EXTRA_GROUPS: ",".join(groups),
+        keys.DESCRIPTION: options.description,
+        keys.EXPIRATION: times.timestamp(time.time() + options.ttl) if options.ttl else "",
+    }
+    return {
+        "metadata": {"name": f"{keys.PREFIX}{token_id}"},
+        "type": keys.SECRET_TYPE,
+        "stringData": {key: value for key, value in values.items() if value},
+    }
+
+
+def _command_line(path: str | None) -> str:
+    """What to type on the poollet's host."""
+    file = path or "bootstrap.kubeconfig"
+    words = (
+        *("twistd", "exec-poollet", f"--bootstrap-kubeconfig={file}", "--cert-dir=certificates"),
+        *("--machine-pool-name=POOL", "--machine-runtime-endpoint=unix:///run/iri.sock"),
+    )
+    told = "on the poollet's host, with its own names for the last three:"
+    if not path:
+        told = f"write {file} with --bootstrap-kubeconfig={file}; {told}"
+    return f"{told}\n    {shlex.join(words)}"
+
+
+def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
+    """Of who has the token, with everything inside, mode 0600."""
+    from twisted_exec.tls.authority import write_private
+
+    config = client.config
+    cluster: dict[str, Any] = {"server": config.server}
+    if config.ca:
+        cluster["certificate-authority-data"] = b64encode(config.ca.read()).decode("ascii")
+    if config.tls_server_name:
+        cluster["tls-server-name"] = config.tls_server_name
+    name = "bootstrap"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    # JSON is YAML, and needs no library to be written safely.
+    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
+
+
+async def _list(client: KubeClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.kinds import SECRETS
+    from twisted_exec.api.kinds import bootstraptokens as keys
+    from twisted_exec.api.kinds.secrets import values_of
+    from twisted_exec.cli.iri_shown import table
+
+    selector = f"type={keys.SECRET_TYPE}"
+    found = await client.list(SECRETS.resource, keys.NAMESPACE, field_selector=selector)
+    rows = []
+    for secret in found["items"]:
+        values = {
+            key: one_line(value.decode("utf-8", "replace"))
+            for key, value in values_of(secret).items()
+            if key != keys.SECRET
+        }
+        rows.append(
+            (
+                values.get(keys.ID, ""),
+                _left(values.get(keys.EXPIRATION, "")),
+                "yes" if values.get(keys.AUTHENTICATION) == "true" else "no",
+                values.get(keys.EXTRA_GROUPS) or "<none>",
+                values.get(keys.DESCRIPTION) or "<none>",
+            )
+        )
+    return table(("ID", "LEFT", "KNOWN", "GROUPS", "DESCRIPTION"), rows)
+
+
+def _left(expiration: str) -> str:
+    """For how long a token is still good."""
+    if not expiration:
+        return "<forever>"
+    try:
+        left = times.seconds(expiration) - time.time()
+    except ValueError:
+        return "<invalid>"
+    return times.human(left) if left > 0 else "<over>"
+
+
+async def _delete(client: KubeClient, options: argparse.Namespace) -> str:
+    from twisted_exec.api.kinds import SECRETS
+    from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, PREFIX
+
+    for told in options.id:
+        token_id = told.partition(".")[0]
+        if len(token_id) != 6 or not set(token_id) <= set(_MARKS):
+            # Whatever it is, it may be secret.
+            raise InputError("that is no token: six small letters and digits, as list shows them")
+        await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
+        sys.stdout.write(f"token {token_id} deleted\n")
+    return ""
