@@ -52,8 +52,23 @@ _TELNET = (
 )
 
 
+_CLAIMS = (
+    b'{"iss":"https://issuer.example","aud":"exec","sub":"jane","exp":1800000060,"groups":["a"]}',
+    b'{"iss":"https://issuer.example","aud":["x","exec"],"sub":"system:x","exp":1.8e9,"nbf":1}',
+    b"eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxlIn0.",
+)
+_ISSUERS = (
+    b'{"keys":[{"kty":"RSA","kid":"k1","use":"sig","n":"' + b"3" * 343 + b'","e":"AQAB"}]}',
+    b"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"
+    b"- issuer: {url: https://issuer.example, audiences: [exec]}\n"
+    b'  claimMappings: {username: {claim: sub, prefix: ""}}\n',
+)
+
+
 def all_seeds() -> Iterator[bytes]:
     """Each for its target."""
+    yield from (seed("tokens", claims) for claims in _CLAIMS)
+    yield from (seed("issuers", published) for published in _ISSUERS)
     yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))
     yield from (seed("answers", b"HTTP/1.1 " + answer, 9) for answer in _ANSWERS)
     yield from _of_spdy()

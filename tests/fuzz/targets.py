@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from joserfc import jws
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
@@ -18,10 +19,17 @@ from twisted.python.failure import Failure
 from twisted.web.http import parse_qs
 from zope.interface import implementer
 
+from tests.auth import forge
 from twisted_exec.api import logs, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import options
+from twisted_exec.apiserver.connect import forwarded_headers
+from twisted_exec.auth import jose
+from twisted_exec.auth.jose_keys import jwks_keys, signing_key
+from twisted_exec.auth.oidc_config import read_configuration
+from twisted_exec.auth.oidc_issuer import Claim, Issuer, user_of
 from twisted_exec.streaming import upgrade_client
+from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire import (
     asked,
     channel,
@@ -471,6 +479,53 @@ def _com_port() -> telnet.TelnetClient:
     return end
 
 
+# Identities.
+
+_ISSUER = Issuer("https://issuer.example", ("exec",), Claim("sub"), groups=Claim("groups"))
+_SIGNER = signing_key(forge.private_pem(forge.ec_key("fuzz")), "key")
+
+
+def tokens(split: int, data: bytes) -> None:
+    """
+    Any bytes as a token, and as the claims of a genuine one: it is nobody's, or somebody's with a
+    name that every hop can forward, of this issuer, for us, and in its time.
+    """
+    genuine = jws.serialize_compact({"alg": "ES256"}, data, _SIGNER.key, ["ES256"]).encode()
+    for token in (data, genuine):
+        said = jose.claimed(token)
+        try:
+            claims = jose.claims_of(
+                token,
+                [_SIGNER.public],
+                ["ES256"],
+                issuer=_ISSUER.url,
+                audiences=_ISSUER.audiences,
+                now=1_800_000_000,
+                leeway_seconds=0,
+            )
+            user = user_of(claims, _ISSUER)
+        except jose.InvalidToken as problem:
+            assert str(problem).isprintable()
+            continue
+        assert said is not None and said.issuer == _ISSUER.url
+        for name in (user.name, *user.groups[:-1]):
+            assert name.isprintable() and name == name.strip() and name, name
+            assert not name.startswith("system:"), name
+        forwarded_headers(user)
+
+
+def issuers(split: int, data: bytes) -> None:
+    """What issuers publish, and what says which they are, is read or refused in a line."""
+    try:
+        assert 0 < len(jwks_keys(data)) <= 100
+    except ValueError as problem:
+        assert str(problem).isprintable()
+    try:
+        read_configuration(data, "x")
+    except TLSConfigError as problem:
+        assert str(problem).isprintable() and len(str(problem)) < 400
+
+
 TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "answers": answers,
     "channels": channels,
@@ -488,4 +543,6 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "texts": texts,
     "protobufs": protobufs,
     "telnet": telnets,
+    "tokens": tokens,
+    "issuers": issuers,
 }

@@ -53,6 +53,26 @@ class ForwardedTests(PoolletCase):
                 passed |= {form} if code == 101 else set()
         self.assertLessEqual({"plain", "no space", "tab", "named by Connection"}, passed)
 
+    async def test_logs(self) -> None:
+        """Of a request for a log nothing goes on but who asks."""
+        self.allowed.add(("jane", "machines/log", "vm"))
+        await self.start()
+        path = EXEC.format("lab", "vm").replace("exec", "log").encode()
+        for form, line in FORMS.items():
+            lines = b"".join(smuggled.spelt(BEHIND[:-1], line))
+            request = b"GET %s HTTP/1.1\r\nHost: x\r\nX-Remote-User: jane\r\n%s\r\n" % (path, lines)
+            code = await smuggled.said(reactor, self.endpoint(API_SERVER), request)
+            # Whom a poollet is asked to act as it refuses rather than passes over.
+            self.assertIn(code, (200, 400, 401, 403), form)
+        request = b"GET %s HTTP/1.1\r\nHost: x\r\nX-Remote-User: jane\r\n" % path
+        odd = b"X_Remote_User: canary\r\nAuthorization: canary\r\nOdd: canary\r\n\r\n"
+        self.assertEqual(
+            await smuggled.said(reactor, self.endpoint(API_SERVER), request + odd), 200
+        )
+        self.assertTrue(self.lines.heads)
+        for head in self.lines.heads:
+            self.assertNotIn(CANARY, head.lower())
+
     async def test_trailers(self) -> None:
         """What comes behind a body is no header."""
         await self.start()
