@@ -11,6 +11,7 @@ import copy
 import itertools
 import json
 import re
+import subprocess
 from collections.abc import Mapping
 
 from twisted.internet.threads import deferToThread
@@ -26,6 +27,7 @@ from tests.apiserver.aggregated.webhooks import (
     patch,
     rule,
 )
+from tests.interop.aggregated_cluster import AggregatedCluster
 from tests.interop.kube_apiserver import TOKEN, KubeAPIServer
 from tests.tls.support import reactor
 from twisted_exec.api import kinds
@@ -38,6 +40,7 @@ from twisted_exec.apiserver.options import WriteOptions
 from twisted_exec.apiserver.verbs import Target, Verbs
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.kubeconfig import load
 from twisted_exec.storage.memory import MemoryStorage
 
 MACHINES = kinds.MACHINES.resource
@@ -283,3 +286,74 @@ def _reviewed(review: Object) -> Object:
             rest = {k: v for k, v in request[key].items() if k != "status"}
             request[key] = {**rest, "metadata": metadata}
     return {**review, "request": request}
+
+
+class BehindTests(AdmissionCase):
+    """Our API server behind a kube-apiserver, deployed by the manifests of the documentation."""
+
+    timeout = 600
+    skip = needs.kube_apiserver()
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.cluster = AggregatedCluster(needs.kube_apiserver_program() or "kube-apiserver")
+        self.addCleanup(deferToThread, self.cluster.stop)
+        await deferToThread(self.cluster.start)
+        self.client = KubeClient(load(self.cluster.kubeconfig), reactor)
+        self.addCleanup(self.client.close)
+
+    async def kubectl(self, *arguments: str, input: Object | None = None) -> str:
+        """What it says, be it on the one or the other."""
+        done = await deferToThread(
+            subprocess.run,
+            ["kubectl", f"--kubeconfig={self.cluster.kubeconfig}", *arguments],
+            input=json.dumps(input) if input else None,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return str(done.stdout + done.stderr)
+
+    async def until_said(self, words: str, *arguments: str, input: Object | None = None) -> str:
+        """Ask until it says so: kube-apiserver and we hear of configurations when we do."""
+        said = ""
+        while words not in said:
+            said = await self.kubectl(*arguments, input=input)
+        return said
+
+    async def test_refused(self) -> None:
+        """What refuses a ConfigMap refuses a machine in the same words, and its console."""
+        everything = rule(
+            "CREATE",
+            "CONNECT",
+            resources=("machines", "machines/exec", "configmaps"),
+            apiGroups=["*"],
+        )
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "vm"}}
+        made = await self.kubectl("create", "-f", "-", input=machine("before"))
+        self.assertIn("created", made)
+        await self.validating(self.webhook("v", deny("not on Fridays"), everything))
+        denied = 'admission webhook "v.example.com" denied the request: not on Fridays'
+        said = await self.until_said(denied, "create", "-f", "-", "--dry-run=server", input=config)
+        ours = await self.until_said(
+            denied, "create", "-f", "-", "--dry-run=server", input=machine()
+        )
+        self.assertEqual(ours, said)
+        path = f"{MACHINES.path('default', 'before', 'exec')}"
+        console = await self.kubectl("create", "--raw", path, "-f", "/dev/null")
+        self.assertIn(denied, console)
+        request = self.hooks.asked[-1][2]["request"]
+        self.assertEqual(request["operation"], "CONNECT")
+        self.assertEqual(request["userInfo"]["username"], "admin")
+        self.assertIn("system:masters", request["userInfo"]["groups"])
+
+    async def test_changed(self) -> None:
+        """What a webhook adds is in the machine that is stored."""
+        await self.mutating(self.webhook("m", labelling("added")))
+        while True:
+            await self.kubectl("create", "-f", "-", input=machine())
+            made = json.loads(await self.kubectl("get", "machines", "vm", "-o", "json"))
+            if made["metadata"].get("labels"):
+                break
+            await self.kubectl("delete", "machines", "vm")
+        self.assertEqual(made["metadata"]["labels"], {"added": "x"})
