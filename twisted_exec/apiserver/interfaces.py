@@ -81,12 +81,12 @@ class IAdmission(Interface):
 
 
 class IMutatingAdmission(IAdmission):
-    """Changes what is to be written as well, before defaults and rules have their say."""
+    """Changes what is to be written as well, before the rules have their say."""
 
     def mutate(change: Change) -> Deferred[Object]:
         """
-        :param change: a create or an update; ``new`` fits the schema's types, and may break
-            any other rule.  It is not to be changed.
+        :param change: a create or an update; ``new`` fits the schema's types and has its
+            defaults, and may break any other rule.  It is not to be changed.
         :return: fires with the object to go on with, or fails as :meth:`admit`.
         """
 

@@ -4,8 +4,8 @@ The host's admission, for requests that come past it.
 kube-apiserver asks no admission about what it passes on to aggregated servers: who stores an object
 has to.  So what the host's administrators have set up (webhooks and policies) is read from the host
 and asked here, in the order that Kubernetes' own servers have: what changes objects comes before
-defaults and rules and sees what its predecessors have left; what only decides comes last and sees
-what would be stored.  A stream is asked about before it is opened, as operation CONNECT.
+the rules and sees what its predecessors have left; what only decides comes last and sees what would
+be stored.  A stream is asked about before it is opened, as operation CONNECT.
 
 What the server writes of its own accord, such as a machine's pool, is nobody's request, and is not
 asked about.
