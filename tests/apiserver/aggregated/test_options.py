@@ -79,6 +79,16 @@ class OptionsTests(SynchronousTestCase):
         expected = Overrides(("a", "b"), ("X-User",), ("X-Group",), ("X-Uid",), ("X-More-",))
         self.assertEqual(self.host(words).overrides, expected)
 
+    def test_bad_overrides(self) -> None:
+        """What no header can be called, and nothing at all, is told with its option."""
+        for option, told in [
+            ("requestheader-allowed-names=", "--requestheader-allowed-names: give one or more"),
+            ("requestheader-uid-headers=,", "--requestheader-uid-headers: give one or more"),
+            ("requestheader-group-headers=X Y", "no header can be called 'X Y'"),
+            ("requestheader-username-headers=Ä", "no header can be called 'Ä'"),
+        ]:
+            self.assertIn(told, self.refused(self.words(f"--{option}")))
+
     def test_pods(self) -> None:
         """Pods are the host's."""
         self.assertFalse(self.told(self.words()).pods_view)

@@ -168,6 +168,8 @@ class HostedStorage(Service):
         """A complete copy that has what is in a namespace, or all when it is empty."""
         if resource not in self._followed and not stale:
             return None  # leases are agreed on: what counts is what the host has now
+        if (resource, namespace) in ALONE:
+            return None
         for key in ((resource, namespace), (resource, "")):
             found = self._copies.get(key)
             if found is not None and found.reflector.synced:

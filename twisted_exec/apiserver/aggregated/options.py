@@ -10,15 +10,16 @@ from typing import Any
 from twisted.python.usage import UsageError
 
 from twisted_exec.apiserver.aggregated.ground import Aggregated
-from twisted_exec.apiserver.aggregated.trust import Overrides
+from twisted_exec.apiserver.aggregated.trust import Overrides, is_header_name
 from twisted_exec.apiserver.identity_options import IdentityOptions
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.observe.program import BrowserOptions
 
 _AGENT = "exec-apiserver"
+_NAMES = "requestheader-allowed-names"
 _HEADERS = {
-    "requestheader-allowed-names": "Common names of the host's proxies",
+    _NAMES: "Common names of the host's proxies",
     "requestheader-username-headers": "Headers in which these tell the user",
     "requestheader-group-headers": "Headers in which they tell groups",
     "requestheader-uid-headers": "Headers in which they tell the user's uid",
@@ -33,6 +34,21 @@ _REFUSED = {
     "cluster-signing-kube-apiserver-client-key-file": "behind a host, that signs certificates",
     "pods-view": "behind a host, Pods are the host's",
 }
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(word for each in text.split(",") if (word := each.strip()))
+    if not words:
+        raise ValueError("give one or more, joined by commas")
+    return words
+
+
+def _headers(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    for word in words:
+        if not is_header_name(word):
+            raise ValueError(f"no header can be called {word!r}")
+    return words
 
 
 class AggregatedOptions(IdentityOptions):
@@ -55,7 +71,13 @@ class AggregatedOptions(IdentityOptions):
         ],
         ["context", None, None, "Instead of the kubeconfig's current context."],
         *(
-            [name, None, None, f"{told}, with commas; default: as the host's ConfigMap says."]
+            [
+                name,
+                None,
+                None,
+                f"{told}, with commas; default: as the host's ConfigMap says.",
+                _words if name == _NAMES else _headers,
+            ]
             for name, told in _HEADERS.items()
         ),
     ]
@@ -97,8 +119,4 @@ def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
     def host(reactor: Any) -> KubeClient:
         return KubeClient(config.current(), reactor, renew=config.current, agent=_AGENT)
 
-    return Aggregated(host, Overrides(*(_words(options[name]) for name in _HEADERS)))
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word for each in (text or "").split(",") if (word := each.strip()))
+    return Aggregated(host, Overrides(*(options[name] or () for name in _HEADERS)))

@@ -102,6 +102,11 @@ def trust_of(configmap: Mapping[str, Any], overrides: Overrides | None = None) -
     )
 
 
+def is_header_name(text: str) -> bool:
+    """Whether a header can be called so, or its name begin so: RFC 9110 section 5.1."""
+    return bool(_TOKEN.fullmatch(text))
+
+
 def _authorities(data: Mapping[str, Any], key: str) -> list[x509.Certificate]:
     text = data.get(key) or ""
     if not text:
@@ -128,7 +133,7 @@ def _names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _headers(data: Mapping[str, Any], key: str, *, needed: bool = False) -> tuple[str, ...]:
     told = _names(data, key)
     for each in told:
-        if not _TOKEN.fullmatch(each):
+        if not is_header_name(each):
             raise TrustError(f"{key} of {_TOLD}: no header can be called {each[:64]!r}")
     if needed and not told:
         raise TrustError(f"{_TOLD} has no {key}: nobody could be told by its headers")
