@@ -12,10 +12,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.poollet import acting, around, plan
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire import remotecommand
 
 from . import pages
@@ -55,6 +59,8 @@ class ObservingPageTests(SynchronousTestCase):
         """Names as Prometheus shows them, with their labels."""
         registry = CollectorRegistry()
         SessionMetrics(registry).refused(403)
+        host = Aggregated(lambda reactor: MemoryCluster().client())
+        Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [one for metric in registry.collect() for one in metric.samples]
         named = {one.name for one in samples if not one.name.endswith("_created")}
         self.assertEqual(names(self.page, "Metrics"), named)
