@@ -1,0 +1,196 @@
+"""
+Programs as users: a ServiceAccount at a console, and a poollet that begins with a bootstrap token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.internet import reactor as _reactor
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from twisted_exec.api import kinds
+from twisted_exec.api.status import APIError
+
+from . import kubectls, programs
+from .consoles import Screen, watch
+from .deployment import POOL, Deployment, gone, machine_class, pause
+from .programs import Program, script
+
+reactor: Any = _reactor
+TOKEN = "/api/v1/namespaces/default/serviceaccounts/robot/token"
+ROBOT = "system:serviceaccount:default:robot"
+
+
+class ServiceAccountTests(TestCase):
+    """``exec-standalone``, as it is from the start, and kubectl."""
+
+    timeout = 120
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.directory = tempfile.mkdtemp(prefix="twisted-exec-test-")
+        self.addCleanup(shutil.rmtree, self.directory, True)
+        program = programs.twistd("exec-standalone", "--port", "0", cwd=self.directory)
+        self.addCleanup(program.stop)
+        await program.until(rb"kubectl console \S+\n")
+        self.admin = os.path.join(self.directory, "exec-state", "admin.kubeconfig")
+
+    async def kubectl(
+        self, *argv: str, name: str = "kubectl", kubeconfig: str = "", stdin: str = ""
+    ) -> tuple[int, str]:
+        """Exit code and standard output, or all of it when there is no output."""
+        code, out, both = await kubectls.run(
+            kubectls.found()[name],
+            *argv,
+            env={"KUBECONFIG": kubeconfig or self.admin, "HOME": self.directory},
+            stdin=stdin.encode(),
+        )
+        return code, out or both
+
+    async def done(self, *argv: str, **more: str) -> str:
+        code, said = await self.kubectl(*argv, **more)
+        self.assertEqual(code, 0, said)
+        return said.strip()
+
+    def known_by(self, token: str) -> str:
+        """A kubeconfig of who has a token and no certificate."""
+        with open(self.admin) as file:
+            document = yaml.safe_load(file)
+        document["users"][0]["user"] = {"token": token}
+        path = os.path.join(self.directory, "robot.kubeconfig")
+        with open(path, "w") as file:
+            yaml.safe_dump(document, file)
+        return path
+
+    async def test_console(self) -> None:
+        """A token opens what its account may, and closes when that is deleted."""
+        await self.done("create", "serviceaccount", "robot")
+        account = "--serviceaccount=default:robot"
+        await self.done("create", "rolebinding", "robot", "--clusterrole=edit", account)
+        asked = json.dumps(
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        )
+        answer = await self.done("create", "--raw", TOKEN, "-f", "-", stdin=asked)
+        tokens = [json.loads(answer)["status"]["token"]]
+        # Older kubectls have no command for it.
+        newer = [name for name in kubectls.found() if "1.20" not in name]
+        for name in newer:
+            code, said = await self.kubectl("create", "token", "robot", name=name)
+            if code == 0:
+                tokens.append(said.strip())
+        for token in tokens:
+            kubeconfig = self.known_by(token)
+            told = await self.done(
+                "auth", "can-i", "create", "machines/exec", kubeconfig=kubeconfig
+            )
+            self.assertEqual(told, "yes")
+        screen = await watch(kubeconfig, "demo-shell")
+        await screen.ask(b"echo $((40+2))\n", rb"42")
+        await self.done("delete", "serviceaccount", "robot")
+        await screen.ended
+        code, said = await self.kubectl("get", "machines", kubeconfig=kubeconfig)
+        self.assertEqual(code, 1)
+        self.assertIn("must be logged in", said)
+
+
+class BootstrapTests(TestCase):
+    """API server and runtime as processes, and a poollet that nobody gave a certificate."""
+
+    timeout = 120
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        pki = self.deployment.pki
+        serving, client = pki.pair("ca"), pki.pair("client-ca")
+        prefix = "--cluster-signing-kube-apiserver-client-"
+        await self.deployment.start_api(
+            "--enable-bootstrap-token-auth",
+            f"--cluster-signing-cert-file={serving.certificate}",
+            f"--cluster-signing-key-file={serving.key}",
+            f"{prefix}cert-file={client.certificate}",
+            f"{prefix}key-file={client.key}",
+        )
+        await self.deployment.start_runtime()
+
+    async def token(self, *words: str) -> str:
+        """What ``twisted-exec token`` prints on standard output."""
+        program = programs.start(
+            [script("twisted-exec"), "token", *words, "--kubeconfig", self.deployment.admin]
+        )
+        self.assertEqual(await program.ended, 0, program.output)
+        return program.stdout.decode().strip()
+
+    def start_poollet(self) -> Program:
+        deployment = self.deployment
+        poollet = programs.twistd(
+            "exec-poollet",
+            f"--bootstrap-kubeconfig={deployment.path('bootstrap.kubeconfig')}",
+            f"--cert-dir={deployment.path('certificates')}",
+            f"--machine-pool-name={POOL}",
+            f"--machine-runtime-endpoint={deployment.iri_target}",
+            "--listen=tcp:0:interface=127.0.0.1",
+            "--addresses=InternalIP=127.0.0.1",
+            f"--requestheader-client-ca-file={deployment.pki.forwarding_ca}",
+            "--requestheader-allowed-names=exec-apiserver",
+            f"--runtime-ca-file={deployment.pki.serving_ca}",
+            f"--audit-log={deployment.path('poollet.audit')}",
+            deployment.drain,
+        )
+        deployment.poollet = poollet
+        return poollet
+
+    async def opened(self, machine: str) -> Screen:
+        """Its console, as soon as the poollet shows what was signed: it looks once a second."""
+        while True:
+            try:
+                return await watch(self.deployment.admin, machine)
+            except APIError as refused:
+                self.assertIn("it is self-signed", refused.message)
+            await pause()
+
+    async def test_poollet(self) -> None:
+        """With a token it gets its certificates, serves consoles, and needs the token no more."""
+        deployment = self.deployment
+        path = deployment.path("bootstrap.kubeconfig")
+        token = await self.token("create", "--ttl", "10m", "--bootstrap-kubeconfig", path)
+        poollet = self.start_poollet()
+        await poollet.until(rb"certificate of \S+-serving-\S+ installed")
+        await poollet.until(rb"pool pool-a is registered")
+        names = ["client.crt", "client.key", "tls.crt", "tls.key"]
+        directory = Path(deployment.path("certificates"))
+        self.assertEqual(sorted(os.listdir(directory)), names)
+        for name in names:
+            self.assertEqual((directory / name).stat().st_mode & 0o777, 0o600, name)
+        made = await deployment.client.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
+        by = {each["spec"]["signerName"]: each["spec"]["username"] for each in made["items"]}
+        self.assertEqual(
+            by,
+            {
+                "kubernetes.io/kube-apiserver-client": f"system:bootstrap:{token[:6]}",
+                "twisted-exec.dev/poollet-serving": f"compute.ironcore.dev:system:machinepool:{POOL}",
+            },
+        )
+        shell = machine_class("shell", "64Mi", deployment.dialect)
+        await deployment.client.create(deployment.dialect.workload_class, shell)
+        await deployment.create_machine("sh", "shell")
+        screen = await self.opened("sh")
+        await screen.ask(b"echo $((40+2))\n", rb"42")
+        await screen.leave()
+        self.assertNotIn(token[7:].encode(), poollet.output + deployment.api.output)
+
+        await self.token("delete", token)
+        secrets = kinds.SECRETS.resource
+        await gone(deployment.client, secrets, f"bootstrap-token-{token[:6]}", "kube-system")
+        await poollet.stop()
+        poollet = self.start_poollet()
+        await poollet.until(rb"pool pool-a is registered")
+        self.assertNotIn(b"asked", poollet.output)
