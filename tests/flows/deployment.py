@@ -104,6 +104,10 @@ class Deployment:
     async def start(self) -> None:
         """All three; fires when the pool is registered."""
         await self.start_api()
+        await self.start_rest()
+
+    async def start_rest(self) -> None:
+        """Runtime, poollet and classes."""
         await self.start_runtime()
         await self.start_poollet()
         for name, memory in (("shell", "64Mi"), ("vm", "128Mi")):
@@ -112,40 +116,60 @@ class Deployment:
 
     async def start_api(self, *options: str) -> None:
         """The API server; a second start takes the port that the others know."""
+        storage = f"sqlite:{self.path('objects.db')}"
+        self.api, self.url = await self.api_server("api", self.port, storage, *options)
+        self.port = int(self.url.rsplit(":", 1)[1])
+        await self.be_admin()
+
+    async def api_server(
+        self, name: str, port: int, storage: str, *options: str
+    ) -> tuple[Program, str]:
+        """One API server, and its URL once it listens; port 0 is any free one."""
         if not os.path.exists(self.path("pki/apiserver.crt")):
             self.pki.issue_apiserver(["localhost", "127.0.0.1"])
-        self.api = twistd(
+        program = twistd(
             "exec-apiserver",
-            f"--listen=tcp:{self.port}:interface=127.0.0.1",
+            f"--listen=tcp:{port}:interface=127.0.0.1",
             f"--tls-cert-file={self.path('pki/apiserver.crt')}",
             f"--tls-private-key-file={self.path('pki/apiserver.key')}",
             f"--client-ca-file={self.pki.client_ca}",
-            f"--storage=sqlite:{self.path('objects.db')}",
+            f"--storage={storage}",
             f"--machinepoollet-client-certificate={self.path('pki/apiserver-forwarding.crt')}",
             f"--machinepoollet-client-key={self.path('pki/apiserver-forwarding.key')}",
             f"--machinepoollet-certificate-authority={self.pki.serving_ca}",
-            f"--audit-log={self.path('api.audit')}",
+            f"--audit-log={self.path(f'{name}.audit')}",
             *(f"--dialect={each.name}" for each in self.dialects),
             self.drain,
             *options,
         )
-        url = (await self.api.until(rb"listens at (https://[^\s]+)"))[1].decode()
-        self.url, self.port = url, int(url.rsplit(":", 1)[1])
+        return program, (await program.until(rb"listens at (https://[^\s]+)"))[1].decode()
+
+    async def be_admin(self) -> None:
+        """A kubeconfig of the administrator, and a client, for the URL that users know."""
         self.admin = self.kubeconfig("admin", ["system:masters"])
         await self._close_client()
         self.client = KubeClient(load(self.admin), reactor)
 
-    def kubeconfig(self, user: str, groups: Sequence[str] = ()) -> str:
-        """A kubeconfig for a user, as ``twisted-exec pki user`` makes it."""
+    def kubeconfig(
+        self, user: str, groups: Sequence[str] = (), *, url: str = "", name: str = ""
+    ) -> str:
+        """
+        A kubeconfig for a user, as ``twisted-exec pki user`` makes it.
+
+        :param url: of another server than this deployment's.
+        :param name: of the file, when it is not the user's.
+        """
         pair = self.pki.issue_user(user, groups, replace=True)
-        path = self.path(f"{user}.kubeconfig")
-        self._write_kubeconfig(path, pair.certificate, pair.key, user)
+        path = self.path(f"{name or user}.kubeconfig")
+        self._write_kubeconfig(path, pair.certificate, pair.key, user, url)
         return path
 
-    def _write_kubeconfig(self, path: str, certificate: str, key: str, user: str) -> None:
+    def _write_kubeconfig(
+        self, path: str, certificate: str, key: str, user: str, url: str = ""
+    ) -> None:
         write_kubeconfig(
             path,
-            server=self.url,
+            server=url or self.url,
             ca_pem=Path(self.pki.serving_ca).read_bytes(),
             certificate_pem=Path(certificate).read_bytes(),
             key_pem=Path(key).read_bytes(),

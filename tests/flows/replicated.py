@@ -1,0 +1,194 @@
+"""
+Two API servers on one etcd, behind a load balancer, with everything else as ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, connectProtocol
+from twisted.internet.error import ConnectError
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from tests.storage.etcds import any_prefix, shared
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import load
+
+from .deployment import Deployment
+from .programs import Program
+
+reactor: Any = _reactor
+
+REPLICAS = ("a", "b")
+
+
+class _Side(Protocol):
+    """One of two connections that are one."""
+
+    transport: Any
+    peer: _Side | None = None
+
+    def join(self, peer: _Side) -> None:
+        self.peer, peer.peer = peer, self
+        self.transport.registerProducer(peer.transport, True)
+        peer.transport.registerProducer(self.transport, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        assert self.peer is not None  # nothing is read before
+        self.peer.transport.write(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.peer is not None:
+            self.peer.transport.unregisterProducer()
+            self.peer.transport.loseConnection()
+
+
+class _Front(_Side):
+    """The one that came from a client."""
+
+    factory: Balancer
+    lost = False
+
+    def connectionMade(self) -> None:
+        self.transport.pauseProducing()
+        passing = Deferred.fromCoroutine(self.factory.pass_on(self))
+        passing.addErrback(lambda _: self.transport.abortConnection())
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = True
+        super().connectionLost(reason)
+
+
+class Balancer(Factory):
+    """
+    Passes each connection on, unread, to the next server that takes it.
+
+    :ivar ports: of the servers.
+    """
+
+    protocol = _Front
+    noisy = False
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self._turn = itertools.count()
+        self._listening: Any = None
+        self._open: list[_Side] = []
+
+    async def start(self) -> int:
+        """Fires with the port."""
+        self._listening = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(self)
+        port: int = self._listening.getHost().port
+        return port
+
+    async def stop(self) -> None:
+        if self._listening is not None:
+            await self._listening.stopListening()
+        for side in self._open:
+            side.transport.abortConnection()
+
+    async def pass_on(self, front: _Front) -> None:
+        turn = next(self._turn)
+        for offset in range(len(self.ports)):
+            port = self.ports[(turn + offset) % len(self.ports)]
+            try:
+                back = await connectProtocol(
+                    TCP4ClientEndpoint(reactor, "127.0.0.1", port), _Side()
+                )
+            except ConnectError:
+                continue
+            if front.lost:
+                back.transport.abortConnection()
+                return
+            self._open += [front, back]
+            front.join(back)
+            front.transport.resumeProducing()
+            return
+        front.transport.abortConnection()
+
+
+class Replica:
+    """
+    One of the API servers.
+
+    :ivar kubeconfig: of an administrator, for this one alone.
+    """
+
+    program: Program
+    url = ""
+    port = 0
+    kubeconfig = ""
+    client: KubeClient
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def runs(self) -> bool:
+        return hasattr(self, "program") and self.program.exit_code is None
+
+
+class Replicas(Deployment):
+    """
+    A :class:`Deployment` whose API server is two behind one address.
+
+    :ivar replicas: by their names.
+    """
+
+    def __init__(self, directory: str, **more: Any) -> None:
+        super().__init__(directory, **more)
+        member = shared().members[0].endpoint
+        self.storage = f"etcd:http://{member}?prefix={any_prefix()}"
+        self.balancer = Balancer()
+        self.replicas = {name: Replica(name) for name in REPLICAS}
+
+    async def start_api(self, *options: str) -> None:
+        """Both servers, at the same moment, and the load balancer."""
+        starting = [self.start_replica(name, *options) for name in REPLICAS]
+        for each in [Deferred.fromCoroutine(one) for one in starting]:
+            await each
+        self.port = await self.balancer.start()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.api = self.replicas[REPLICAS[0]].program
+        await self.be_admin()
+
+    async def start_replica(self, name: str, *options: str) -> Replica:
+        """One server; a second start takes the port that it had."""
+        replica = self.replicas[name]
+        replica.program, replica.url = await self.api_server(
+            name, replica.port, self.storage, *options
+        )
+        if not replica.port:
+            replica.port = int(replica.url.rsplit(":", 1)[1])
+            self.balancer.ports.append(replica.port)
+            replica.kubeconfig = self.kubeconfig(
+                "admin", ["system:masters"], url=replica.url, name=name
+            )
+            replica.client = KubeClient(load(replica.kubeconfig), reactor)
+        return replica
+
+    async def kill(self, name: str) -> None:
+        """As ``kill -9`` does."""
+        await self.replicas[name].program.stop(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        for replica in self.replicas.values():
+            if hasattr(replica, "client"):
+                await replica.client.close()
+        if hasattr(self, "poollet"):
+            await self.poollet.stop()
+        for replica in self.replicas.values():
+            if replica.runs:
+                await replica.program.stop()
+        await super().stop()
+        await self.balancer.stop()
+
+
+def other(name: str) -> str:
+    """The name of the other one."""
+    return REPLICAS[1 - REPLICAS.index(name)]
