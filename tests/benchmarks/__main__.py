@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, ironcore, listing, one_hop, reconcile, spdy, watching
+from . import chain, etcd, ironcore, listing, one_hop, reconcile, spdy, watching
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "listing": listing.main,
     "watching": watching.main,
     "reconcile": reconcile.main,
+    "etcd": etcd.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:

@@ -2,7 +2,7 @@
 An API server that holds many machines, in a process of its own, and a client that
 reads from it with plain blocking sockets.
 
-``python -m tests.benchmarks.api DIRECTORY MACHINES`` prints its port.  To each line on its
+``python -m tests.benchmarks.api DIRECTORY MACHINES STORAGE`` prints its port.  To each line on its
 standard input it answers with the longest time, in milliseconds, for which its
 reactor has served nobody since the line before.
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,18 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
 from twisted_exec.api import kinds, strategy
+from twisted_exec.api.status import AlreadyExists
 from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.storage.option import storage_option
 from twisted_exec.tls.pki import PKI, create_pki
 
 USERS = 4
 """One alone may not have as many watches as are measured."""
 MACHINES = kinds.MACHINES.resource.path("default")
+POOLS = 20
 _PARALLEL = 500
 
 
@@ -53,7 +56,7 @@ def machine(number: int) -> dict[str, Any]:
             },
             "spec": {
                 "machineClassRef": {"name": "large"},
-                "machinePoolRef": {"name": f"pool-{number % 20}"},
+                "machinePoolRef": {"name": f"pool-{number % POOLS}"},
                 "volumes": [
                     {"name": "root", "device": "oda", "localDisk": {"image": "registry/os:12"}},
                     {"name": "data", "device": "odb", "volumeRef": {"name": f"{name}-data"}},
@@ -79,6 +82,12 @@ def machine(number: int) -> dict[str, Any]:
     return obj
 
 
+def pool(number: int) -> dict[str, Any]:
+    """A pool, without which the scheduler would have something to say of each machine."""
+    body = {"metadata": {"name": f"pool-{number}"}, "spec": {"providerID": f"pool://{number}"}}
+    return strategy.for_create(kinds.MACHINEPOOLS, body, namespace="", now=time.time())
+
+
 class _Gaps(LineReceiver):
     """How long the reactor served nobody."""
 
@@ -100,11 +109,10 @@ class _Gaps(LineReceiver):
         self._longest = 0.0
 
 
-async def serve(directory: Path, count: int) -> None:
+async def serve(directory: Path, count: int, storage: IStorage) -> None:
     """Make the machines, then print the port."""
     pki = PKI(str(directory))
     serving, forwarding = pki.pair("apiserver"), pki.pair("apiserver-forwarding")
-    storage = SQLiteStorage(str(directory / "store.sqlite"), reactor)
     server = APIServer(
         Settings(
             listen="tcp:0:interface=127.0.0.1:backlog=4096",
@@ -122,6 +130,9 @@ async def serve(directory: Path, count: int) -> None:
     )
     server.startService()
     await server.when_ready()
+    for number in range(POOLS):
+        with suppress(AlreadyExists):  # another server on the same store may have been faster
+            await storage.create(kinds.MACHINEPOOLS.resource, pool(number))
     for first in range(0, count, _PARALLEL):
         numbers = range(first, min(count, first + _PARALLEL))
         await gatherResults(
@@ -154,14 +165,19 @@ class Server:
 
 
 @contextmanager
-def running(directory: Path, count: int) -> Iterator[Server]:
-    """An API server with so many machines."""
+def running(directory: Path, count: int, storage: str = "") -> Iterator[Server]:
+    """
+    An API server that makes so many machines.
+
+    :param storage: as the option ``--storage``; SQLite in the directory when it is empty.
+    """
     pki = create_pki(str(directory))
     pki.issue_apiserver(["localhost", "127.0.0.1"])
     users = "".join(f"user-{one},user-{one},{one},system:masters\n" for one in range(USERS))
     (directory / "tokens.csv").write_text(users)
+    storage = storage or f"sqlite:{directory / 'store.sqlite'}"
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.api", str(directory), str(count)],
+        [sys.executable, "-m", "tests.benchmarks.api", str(directory), str(count), storage],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -174,13 +190,18 @@ def running(directory: Path, count: int) -> Iterator[Server]:
 
 
 def request(
-    path: str, accept: str = "application/json", method: str = "GET", user: int = 0
+    path: str,
+    accept: str = "application/json",
+    method: str = "GET",
+    user: int = 0,
+    body: bytes = b"",
 ) -> bytes:
-    """A request's head."""
+    """A request, with its JSON if there is any."""
+    told = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
     return (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-{user}\r\n"
-        f"Accept: {accept}\r\n\r\n"
-    ).encode()
+        f"Accept: {accept}\r\n{told}\r\n"
+    ).encode() + body
 
 
 def body_of(line: ssl.SSLSocket) -> bytes:
@@ -211,7 +232,8 @@ def main() -> None:
         reason.printTraceback(file=sys.stderr)
         reactor.callWhenRunning(reactor.stop)
 
-    starting = Deferred.fromCoroutine(serve(Path(sys.argv[1]), int(sys.argv[2])))
+    storage = storage_option(sys.argv[3])(reactor)
+    starting = Deferred.fromCoroutine(serve(Path(sys.argv[1]), int(sys.argv[2]), storage))
     starting.addErrback(failed)
     reactor.run()
 

@@ -1,0 +1,209 @@
+"""
+API servers on a real etcd of one member: a durable write against the same transaction through bare
+grpcio, a list of 5 000 machines against SQLite, reads of two servers against one.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tests import procfs
+from tests.storage.etcds import Etcds
+from twisted_exec.api import kinds
+from twisted_exec.api.encoded import json_text
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+
+from . import api
+
+MACHINES = 5000
+LISTS = 7
+WARM, WRITES = 100, 1000
+READERS = 4
+READ_SECONDS = 4.0
+READ_ROUNDS = 3
+
+_PREFIX = "/bench"
+
+
+@contextmanager
+def _etcd() -> Iterator[Etcds]:
+    etcds = Etcds()
+    etcds.start()
+    try:
+        with grpc.insecure_channel(str(etcds.members[0].endpoint)) as channel:
+            grpc.channel_ready_future(channel).result(timeout=30)
+        yield etcds
+    finally:
+        etcds.end()
+
+
+def _storage(etcds: Etcds) -> str:
+    return f"etcd:http://{etcds.members[0].endpoint}?prefix={_PREFIX}"
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _fresh(directory: Path, name: str) -> Path:
+    path = directory / name
+    path.mkdir()
+    return path
+
+
+class _Bare:
+    """What is measured against: the same transaction, from the same kind of process."""
+
+    def __init__(self, etcds: Etcds) -> None:
+        channel = grpc.insecure_channel(str(etcds.members[0].endpoint))
+        self._transact: Any = channel.unary_unary(
+            "/etcdserverpb.KV/Txn",
+            request_serializer=pb.TxnRequest.SerializeToString,
+            response_deserializer=pb.TxnResponse.FromString,
+        )
+
+    def create(self, name: str, value: bytes) -> None:
+        """Put a key that is not there, and a marker, under two conditions."""
+        key, marker = f"/bare/{name}".encode(), b"/bare/.marker"
+        absent = pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=0)
+        puts = [
+            pb.RequestOp(request_put=pb.PutRequest(key=key, value=value)),
+            pb.RequestOp(request_put=pb.PutRequest(key=marker, value=name.encode(), prev_kv=True)),
+        ]
+        elsewhere = pb.Compare(target=pb.Compare.CREATE, key=b"/none", create_revision=0)
+        answer = self._transact(pb.TxnRequest(compare=[elsewhere, absent], success=puts))
+        assert answer.succeeded
+
+
+def writes(directory: Path) -> None:
+    """In turn, so that whatever the disk does it does to both."""
+    with _etcd() as etcds, api.running(_fresh(directory, "w"), 1, _storage(etcds)) as server:
+        bare, stored = _Bare(etcds), json_text(api.machine(0)).encode()
+        ours: list[float] = []
+        theirs: list[float] = []
+        with server.connect() as line:
+
+            def create(number: int) -> None:
+                body = json.dumps(_wanted(number)).encode()
+                line.sendall(api.request(api.MACHINES, method="POST", body=body))
+                api.body_of(line)
+
+            for number in range(WARM + WRITES):
+                ours.append(_timed(lambda: create(number + 1)))  # noqa: B023
+                theirs.append(_timed(lambda: bare.create(f"m-{number}", stored)))  # noqa: B023
+    mine, other = ours[WARM:], theirs[WARM:]
+    ratio = statistics.median(mine) / statistics.median(other)
+    print(
+        f"  one durable write (a machine created over TLS)  p50 {_ms(mine, 50)}, p99 {_ms(mine, 99)}; "
+        f"bare grpcio p50 {_ms(other, 50)}, p99 {_ms(other, 99)}: {ratio:.2f}x at p50"
+    )
+
+
+def _wanted(number: int) -> dict[str, Any]:
+    made = api.machine(number)
+    metadata = {key: made["metadata"][key] for key in ("name", "labels", "annotations")}
+    resource = kinds.MACHINES.resource
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        "spec": made["spec"],
+    }
+
+
+def _ms(times: list[float], percent: int) -> str:
+    return f"{statistics.quantiles(times, n=100)[percent - 1] * 1e3:.2f} ms"
+
+
+def lists(directory: Path) -> None:
+    """The whole list, from the request to the last byte, of each store in turn."""
+    with (
+        _etcd() as etcds,
+        api.running(_fresh(directory, "e"), MACHINES, _storage(etcds)) as shared,
+        api.running(_fresh(directory, "s"), MACHINES) as alone,
+        shared.connect() as ours,
+        alone.connect() as theirs,
+    ):
+        took: dict[Any, list[float]] = {ours: [], theirs: []}
+        for _ in range(LISTS + 1):
+            for line, times in took.items():
+
+                def listed(line: Any = line) -> None:
+                    line.sendall(api.request(api.MACHINES))
+                    api.body_of(line)
+
+                times.append(_timed(listed))
+        etcd, sqlite = (statistics.median(times[1:]) for times in took.values())
+    print(
+        f"  a list of {MACHINES} machines  {etcd * 1e3:.1f} ms from etcd, {sqlite * 1e3:.1f} ms from "
+        f"SQLite: {etcd / sqlite:.2f}x"
+    )
+
+
+def _read(server: api.Server, seconds: float, counted: Any) -> None:
+    """One client: reads one machine after the other."""
+    with server.connect() as line:
+        asked = api.request(f"{api.MACHINES}/machine-00000")
+        until, count = time.perf_counter() + seconds, 0
+        while time.perf_counter() < until:
+            line.sendall(asked)
+            api.body_of(line)
+            count += 1
+    counted.put(count)
+
+
+def _reads_per_second(servers: list[api.Server]) -> float:
+    counted: Any = multiprocessing.Queue()
+    readers = [
+        multiprocessing.Process(
+            target=_read, args=(servers[one % len(servers)], READ_SECONDS, counted)
+        )
+        for one in range(READERS)
+    ]
+    for each in readers:
+        each.start()
+    total = sum(counted.get() for _ in readers)
+    for each in readers:
+        each.join()
+    return float(total / READ_SECONDS)
+
+
+def reads(directory: Path) -> None:
+    """The same clients at one server, and at two; what they cost themselves counts as well."""
+    with (
+        _etcd() as etcds,
+        api.running(_fresh(directory, "1"), 1, _storage(etcds)) as first,
+        api.running(_fresh(directory, "2"), 0, _storage(etcds)) as second,
+    ):
+        one, two, busy = [], [], []
+        for _ in range(READ_ROUNDS):
+            one.append(_reads_per_second([first]))
+            before = procfs.cpu_seconds(first.pid) + procfs.cpu_seconds(second.pid)
+            two.append(_reads_per_second([first, second]))
+            after = procfs.cpu_seconds(first.pid) + procfs.cpu_seconds(second.pid)
+            busy.append((after - before) / READ_SECONDS)
+    ours, theirs = statistics.median(two), statistics.median(one)
+    print(
+        f"  reads of one machine by {READERS} clients  {theirs:.0f}/s of one server, {ours:.0f}/s of "
+        f"two: {ours / theirs:.2f}x ({os.cpu_count()} cores, of which the two servers had "
+        f"{statistics.median(busy):.2f}; the clients and etcd the rest)"
+    )
+
+
+def main(directory: Path) -> None:
+    print("API servers on etcd:")
+    writes(directory)
+    lists(directory)
+    reads(directory)
