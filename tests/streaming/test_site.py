@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -62,6 +63,30 @@ class AnswerTests(SynchronousTestCase):
             self.assertEqual((answer.code, answer.json()), (200, {"body": "hi"}))
             self.assertEqual(answer.headers["content-type"], "application/json")
         self.assertFalse(client.closed)
+
+    def test_one_write(self) -> None:
+        """Head and body go out together; a long body is not copied for that."""
+        client = self.server.connect()
+        (channel,) = self.server.site.connections
+        count = 0
+
+        def counted(write: Any) -> Any:
+            def one(data: Any) -> None:
+                nonlocal count
+                count += 1
+                write(data)
+
+            return one
+
+        for name in ("write", "writeSequence"):
+            self.patch(channel.transport, name, counted(getattr(channel.transport, name)))
+        for size, writes in ((2, 1), (70_000, 2)):
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+            client.send(b"x" * size)
+            (answer,) = client.responses()
+            self.assertEqual(answer.json(), {"body": "x" * size})
+            self.assertEqual(count, writes)
+            count = 0
 
     def test_api_error(self) -> None:
         """An APIError becomes its Status."""

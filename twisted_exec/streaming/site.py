@@ -31,6 +31,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http, resource, server
+from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import (
     APIError,
@@ -53,6 +54,17 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _EAGER_BYTES = 16 << 10
 """Of requests that come behind the one that is being answered."""
+
+
+_TOGETHER_BYTES = 64 << 10
+"""Of a body that is worth a copy to go out with its head."""
+
+
+class _Kept:
+    """What a head is written to that waits for its body."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.writeSequence = parts.extend
 
 
 class SlowReader(Protocol):
@@ -136,6 +148,7 @@ class Channel(http.HTTPChannel):
     refused = False
     stalled = False
     _head_bytes = 0
+    _head: list[bytes] | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -274,6 +287,33 @@ class Channel(http.HTTPChannel):
         self._networkProducer.unregisterProducer()
         self._arm(self.site.linger_seconds)
         close_behind(self.transport)
+
+    def write_at_once(self, request: Request, body: bytes) -> None:
+        """Head and body together: each write is a TLS record and a system call of its own."""
+        if len(body) > _TOGETHER_BYTES:
+            request.write(body)
+            return
+        self._head = []
+        try:
+            request.write(body)
+        finally:
+            head, self._head = self._head, None
+            self.transport.writeSequence(head)
+
+    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
+        transport = self.transport
+        if self._head is not None:
+            self.transport = _Kept(self._head)
+        try:
+            super().writeHeaders(version, code, reason, headers)
+        finally:
+            self.transport = transport
+
+    def write(self, data: bytes) -> None:
+        if self._head is not None:
+            self._head.append(data)
+        else:
+            super().write(data)
 
     def loseConnection(self) -> None:
         self._arm(self.site.linger_seconds, closing=True)
@@ -465,7 +505,7 @@ def respond(request: Request, code: int, body: bytes, content_type: str) -> None
     request.setHeader(b"Content-Length", b"%d" % len(body))
     if not request.responseHeaders.hasHeader(b"Cache-Control"):
         request.setHeader(b"Cache-Control", b"no-cache, private")
-    request.write(body)
+    request.channel.write_at_once(request, body)
     request.channel.answered(len(body))
     if not request.gone:
         request.finish()
