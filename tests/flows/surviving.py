@@ -118,6 +118,12 @@ class Follower:
         return int(self._version or 0)
 
 
+def leads(replica: Replica) -> bool:
+    """Whether it has said so, and not otherwise since."""
+    said = replica.program.output
+    return said.rfind(b" leads\n") > said.rfind(b" leads no longer")
+
+
 class Survival:
     """
     Rounds, each of which kills one server and begins it anew.
@@ -150,6 +156,26 @@ class Survival:
         finally:
             for each in self.followers:
                 await each.stop()
+
+    async def takeover(self) -> float:
+        """
+        Kill whoever leads.
+
+        :return: seconds until a machine without a pool was placed nevertheless.
+        """
+        replicas = self.replicas.replicas
+        leader = next(name for name in REPLICAS if leads(replicas[name]))
+        heir = replicas[other(leader)]
+        await self.replicas.kill(leader)
+        began = time.monotonic()
+        body = machine("homeless", "shell")
+        del body["spec"]["machinePoolRef"]
+        await heir.client.create(MACHINES, body, namespace="default")
+        await self.replicas.machine_in_state("homeless", "Running")
+        took = time.monotonic() - began
+        assert leads(heir)
+        await self.replicas.start_replica(leader)
+        return took
 
     async def _round(self, number: int, victim: str, writes: int) -> None:
         survivor = other(victim)

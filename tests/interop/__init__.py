@@ -36,4 +36,7 @@ nothing, passes them over.
       for one in ironcore onmetal libvirt; do (cd tests/interop/$one && CGO_ENABLED=0 \\
           GONOSUMDB='github.com/ironcore-dev/*,github.com/onmetal/*' \\
           GOBIN=WHERE/$one go install tool); done
+
+* ``replicas``: ``kill -9`` of one of two API servers on one etcd, fifty times (or as often as
+  ``REPLICAS_KILLED`` says), for about four minutes; with ``etcd``.
 """

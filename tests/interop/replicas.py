@@ -36,3 +36,6 @@ class KilledTests(TestCase):
         finally:
             print(f"\n{survival.figures}")
         self.assertEqual(survival.figures.rounds, ROUNDS)
+        seconds = await survival.takeover()
+        print(f"{seconds:.1f} s after its leader was killed the cluster placed a machine")
+        self.assertLess(seconds, 30)
