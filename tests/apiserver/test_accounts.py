@@ -9,6 +9,7 @@ from typing import Any
 
 from joserfc import jwt
 from joserfc.jwk import KeySet
+from twisted.logger import capturedLogs, formatEvent
 
 from tests.api.test_body import VECTORS
 from tests.apiserver.support import APITestCase
@@ -186,6 +187,33 @@ class TokenRequestTests(AccountsCase):
             content_type="application/vnd.kubernetes.protobuf",
         )
         self.assertEqual(told, 'secrets "pin" not found')
+
+    def test_malformed(self) -> None:
+        """Whatever is shown as a token is refused, and leaves no line in the log."""
+        header, payload, signature = self.token().split(".")
+        deep = forge.b64(b'{"iss":"' + ISSUER.encode() + b'","a":' + b"[" * 9000).decode()
+        twice = forge.b64(b'{"iss":"x","iss":"' + ISSUER.encode() + b'"}').decode()
+        with capturedLogs() as events:
+            for token in (
+                f"{header}.{payload}.",
+                f"{header}.{payload}",
+                f".{payload}.{signature}",
+                f"{header}..{signature}",
+                f"{header}.{payload}.{signature}.{signature}",
+                f"{header}.{payload}.{signature[:-2]}",
+                f"{payload}.{header}.{signature}",
+                f"{header}.{payload}={signature}",
+                f"{header}.{deep}.{signature}",
+                f"{header}.{twice}.{signature}",
+                f"{header}.{forge.b64(b'[]').decode()}.{signature}",
+                f"{forge.b64(b'{}').decode()}.{payload}.{signature}",
+                "." * 30000,
+                "a" * 30000,
+                "abc123.0123456789abcdef",
+            ):
+                self.answer("POST", WHO, {}, code=401, user=token)
+                self.assertIs(self.review(token)["authenticated"], False)
+        self.assertEqual([formatEvent(event) for event in events], [])
 
 
 class LimitedTests(AccountsCase):

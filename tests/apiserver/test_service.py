@@ -15,7 +15,7 @@ from tests.apiserver.chain import ChainTestCase, reactor
 from tests.apiserver.support import AuditList, machine
 from tests.contracts.kube_client import KubeClientContract
 from twisted_exec.api import kinds
-from twisted_exec.apiserver.identities import Identities
+from twisted_exec.apiserver.identities import Accounts, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
 from twisted_exec.apiserver.service import APIServer
 from twisted_exec.kube.interfaces import IKubeClient
@@ -104,8 +104,13 @@ class StartTests(ChainTestCase):
         ):
             told = await self.failure(TLSConfigError, self.make(**{name: f"/nonexistent/{name}"}))
             self.assertIn(f"/nonexistent/{name}", told)
-        told = await self.failure(TLSConfigError, self.make(identities=Identities("/nonexistent")))
-        self.assertIn("/nonexistent", told)
+        for who in (
+            Identities("/nonexistent"),
+            Identities(accounts=Accounts(["i"], ["/nonexistent"])),
+            Identities(accounts=Accounts(["i"], signing_key_file="/nonexistent")),
+        ):
+            told = await self.failure(TLSConfigError, self.make(identities=who))
+            self.assertIn("/nonexistent", told)
 
     async def test_port_in_use(self) -> None:
         """A port that another server has is named."""

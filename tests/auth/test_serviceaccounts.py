@@ -159,6 +159,31 @@ class IssuedTests(AccountsCase):
         self.assertRefused(token, "it is not valid yet")
 
 
+class StaleTests(AccountsCase):
+    """A store whose copy at hand is behind what others have written."""
+
+    def behind(self, resource: Any, namespace: str, name: str, *, stale: bool = False) -> Any:
+        if stale:
+            return self.copy.get(resource, namespace, name)
+        return self.storage.get(resource, namespace, name)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.copy = MemoryStorage()
+        self.authenticator = ServiceAccountAuthenticator(
+            [ISSUER], [US], self.keys, self.behind, lambda: self.time
+        )
+
+    def test_just_made(self) -> None:
+        """An account that the copy does not have yet, or has an older one of, is looked up."""
+        token = self.issue()
+        self.assertIsNotNone(self.user(token))
+        self.successResultOf(self.copy.create(SERVICEACCOUNTS.resource, named("robot", "u-0")))
+        self.assertIsNotNone(self.user(token))
+        self.remove(SERVICEACCOUNTS, self.account)
+        self.assertRefused(token, "its serviceaccount has been deleted")
+
+
 class VoidTests(AccountsCase):
     """What ends a token before its time."""
 

@@ -63,6 +63,22 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(program._runtime.revision.name, "spheric")
         self.assertIn("choose one of ironcore,", self.refusal(*self.least, "--dialect=x"))
 
+    def test_bootstrap(self) -> None:
+        """What a poollet begins with needs a place for what it gets, and is no kubeconfig besides."""
+        rest = self.least[1:]
+        first = f"--bootstrap-kubeconfig={self.directory / 'config'}"
+        told = self.refusal(*self.least, first)
+        self.assertIn("--bootstrap-kubeconfig and --kubeconfig exclude each other", told)
+        told = self.refusal(first, *rest)
+        self.assertIn("--bootstrap-kubeconfig needs --cert-dir", told)
+        directory = f"--cert-dir={self.directory / 'certificates'}"
+        told = self.refusal("--bootstrap-kubeconfig=/nonexistent", directory, *rest[:2])
+        self.assertIn("/nonexistent", told)
+        options = Options()
+        options.parseOptions([first, directory, *rest[:2]])
+        makeService(options)
+        self.assertFalse((self.directory / "certificates").exists())
+
     def test_defaults(self) -> None:
         """What need not be given has a sensible value; paths become absolute."""
         told = settings(self.options())

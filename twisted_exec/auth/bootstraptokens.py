@@ -59,7 +59,8 @@ class BootstrapTokenAuthenticator:
         if parts is None:
             return None
         try:
-            found = await self._look(SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}")
+            # Anybody may make us look, so what is at hand must do; who was too early tries again.
+            found = await self._look(SECRETS.resource, NAMESPACE, f"{PREFIX}{parts[0]}", stale=True)
         except NotFound:
             return None
         return user_of(found, *parts, self._now())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -41,8 +41,19 @@ from twisted_exec.auth.x509 import CREDENTIAL_ID
 from twisted_exec.tls.files import Reloading
 
 Object = Mapping[str, Any]
-Look = Callable[[Resource, str, str], Deferred[Any]]
-"""Reads an object by resource, namespace and name; fails with :class:`NotFound`."""
+
+
+class Look(Protocol):
+    """Reads an object, as a store does."""
+
+    def __call__(
+        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
+    ) -> Deferred[Any]:
+        """
+        :param stale: content with what is at hand, which others may have changed.
+        :return: fires with the object; fails with :class:`NotFound`.
+        """
+
 
 BOUND: Mapping[str, Kind] = {"secret": SECRETS}
 """What a token can be bound to, by the claim that says so."""
@@ -267,10 +278,14 @@ class ServiceAccountAuthenticator:
         )
         if not isinstance(name, str) or not isinstance(uid, str) or not name:
             raise InvalidToken(f"it names no {kind.singular}")
-        try:
-            metadata = (await self._look(kind.resource, namespace, name))["metadata"]
-        except NotFound:
-            metadata = {}
-        if metadata.get("uid") != uid or "deletionTimestamp" in metadata:
-            raise InvalidToken(f"its {kind.singular} has been deleted")
-        return name, uid
+        # What is at hand is enough to say yes: deletions are told at once.  It may not have what was
+        # only just made.
+        for stale in (True, False):
+            try:
+                found = await self._look(kind.resource, namespace, name, stale=stale)
+            except NotFound:
+                continue
+            metadata = found["metadata"]
+            if metadata["uid"] == uid and "deletionTimestamp" not in metadata:
+                return name, uid
+        raise InvalidToken(f"its {kind.singular} has been deleted")
