@@ -69,9 +69,14 @@ def definition(kind: kinds.Kind) -> dict[str, Any]:
 
 
 class KubeAPIServer:
-    """kube-apiserver and etcd on loopback, in a directory of their own."""
+    """
+    kube-apiserver and etcd on loopback, in a directory of their own.
 
-    def __init__(self) -> None:
+    :param options: of kube-apiserver, besides those that it cannot do without.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self._directory = Path(tempfile.mkdtemp(prefix="kube-apiserver-"))
         self._running: list[subprocess.Popen[bytes]] = []
         # None of them takes port 0; nobody else is likely to take these meanwhile.
@@ -103,6 +108,7 @@ class KubeAPIServer:
             "--service-account-key-file=accounts.key",
             "--service-account-signing-key-file=accounts.key",
             "--service-cluster-ip-range=10.0.0.0/24",
+            *self._options,
         )
         self._until("/readyz")
         for kind in CUSTOM:
