@@ -12,7 +12,7 @@ door                      what is behind it
 :class:`IAdmission`       rules on single writes to the API server
 :class:`IMutatingAdmission`  the same, and changes what is written
 :class:`IOpeningAdmission`   rules on the streams of the API server
-:class:`IStorage`         ``storage.sqlite``, ``storage.memory``
+:class:`IStorage`         ``storage.sqlite``, ``storage.etcd``, ``storage.memory``
 :class:`IPoollet`         ``poollet.service.Poollet``
 :class:`IMachineRuntime`  ``runtimes.service.MachineRuntime``, ``iri.client.IRIClient``
 :class:`IMachineLogs`     what consoles printed; the same two provide it
@@ -32,6 +32,8 @@ door                      what is behind it
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`   where a proxy's stream goes next
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
+:class:`ILeases`          one Lease: ``kube.election.ClientLeases``, ``apiserver.leading``
+:class:`ILeader`          acts while it leads: ``apiserver.leading.Leading``
 :class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
 :class:`IAuthorizer`      may they: ``auth.rbac``, ``auth.delegated``
 :class:`IRulesAuthorizer`  the same by rules that it can tell: ``auth.rbac``
@@ -60,7 +62,7 @@ from twisted_exec.auth.interfaces import (
 )
 from twisted_exec.auth.rbac import IRuleSource
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
-from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.runtimes.interfaces import (
@@ -134,6 +136,8 @@ __all__ = [
     "IKeeping",
     "IKept",
     "IKubeClient",
+    "ILeader",
+    "ILeases",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",

@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import LEASES, Object
 from twisted_exec.apiserver.leading import LEASE, NAMESPACE, ElectedLeading, Leading, StoredLease
 from twisted_exec.apiserver.namespaces import NamespaceLifecycle, ensure_namespaces
 from twisted_exec.apiserver.verbs import Verbs
-from twisted_exec.kube.election import ILeader, ILeases
+from twisted_exec.kube.interfaces import ILeader, ILeases
 from twisted_exec.storage.memory import MemoryStorage
 
 

@@ -18,15 +18,14 @@ from twisted_exec.api.status import AlreadyExists, Conflict, NotFound, ServiceUn
 from twisted_exec.kube.election import (
     ClientLeases,
     Election,
-    ILeader,
-    ILeases,
     Terms,
     claimed,
     holder_of,
     new_lease,
     released,
 )
-from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.interfaces import ILeader, ILeases, Object
+from twisted_exec.testing.cluster import MemoryCluster
 
 EPOCH = 1_700_000_000.0
 
@@ -358,9 +357,25 @@ class LeaseTests(SynchronousTestCase):
 
 
 class ClientLeasesTests(SynchronousTestCase):
-    """A Lease through a client."""
+    """A Lease of a cluster, through clients of it."""
 
-    def test_door(self) -> None:
-        """It is a door to Leases."""
-        client: Any = None
-        self.assertTrue(verifyObject(ILeases, ClientLeases(client, "kube-system", "x")))
+    def test_elected(self) -> None:
+        """One of two leads, and then the other; a write over another's is refused."""
+        cluster, clock = MemoryCluster(), Clock()
+        leases = [ClientLeases(cluster.client(), "kube-system", "x") for _ in range(2)]
+        self.assertTrue(verifyObject(ILeases, leases[0]))
+        acting = [Acting(), Acting()]
+        elections = [
+            Election(lease, name, leader, clock, lambda: EPOCH + clock.seconds())
+            for lease, name, leader in zip(leases, "ab", acting, strict=True)
+        ]
+        for each in elections:
+            each.startService()
+        clock.pump([0.5] * 60)
+        self.assertEqual([each.acts for each in acting], [True, False])
+        self.successResultOf(elections[0].stopService())
+        clock.pump([0.5] * 10)
+        self.assertEqual([each.acts for each in acting], [False, True])
+        self.successResultOf(elections[1].stopService())
+        found = self.successResultOf(leases[0].get())
+        self.assertEqual((found["metadata"]["name"], holder_of(found)), ("x", ""))

@@ -33,7 +33,8 @@ from twisted_exec.api.kinds import LEASES, Object
 from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.reports import OURSELVES
 from twisted_exec.apiserver.verbs import Target, Verbs
-from twisted_exec.kube.election import Election, ILeader, ILeases, new_lease
+from twisted_exec.kube.election import Election, new_lease
+from twisted_exec.kube.interfaces import ILeader, ILeases
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 

@@ -30,43 +30,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
+from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import precise_timestamp
-from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 
 _JITTER = 1.2
 """Followers look after 1 to 2.2 times the pause, so that they do not all look at once."""
-
-
-class ILeases(Interface):
-    """One Lease, wherever it is kept.  Deferreds fail with ``APIError``, as an API server answers."""
-
-    def get() -> Deferred[Object]:
-        """Fires with it; fails with :class:`~twisted_exec.api.status.NotFound`."""
-
-    def create(spec: Object) -> Deferred[Object]:
-        """Fires with it as stored; fails with ``AlreadyExists``."""
-
-    def update(lease: Object) -> Deferred[Object]:
-        """Fires with it as stored; fails with ``Conflict`` when it is not as ``lease`` was read."""
-
-
-class ILeader(Interface):
-    """Who acts while it leads."""
-
-    def elected() -> None:
-        """Begin to act."""
-
-    def deposed() -> Deferred[None]:
-        """
-        Act no longer, from before this returns.
-
-        :return: fires when what was under way is over, too; never fails.  It is not
-            :meth:`elected` again before.
-        """
 
 
 @dataclass(frozen=True)
@@ -169,9 +141,9 @@ class Election(Service):
 
     def __init__(
         self,
-        leases: Any,
+        leases: ILeases,
         identity: str,
-        leader: Any,
+        leader: ILeader,
         clock: IReactorTime,
         now: Callable[[], float],
         *,

@@ -89,3 +89,34 @@ class IKubeClient(Interface):
             :class:`~twisted_exec.api.status.Expired` when ``resource_version``
             is too old: list again.
         """
+
+
+class ILeases(Interface):
+    """
+    One Lease, by which an :class:`~twisted_exec.kube.election.Election` is decided, wherever it is
+    kept.  Deferreds fail with ``APIError``, as an API server answers.
+    """
+
+    def get() -> Deferred[Object]:
+        """Fires with it; fails with :class:`~twisted_exec.api.status.NotFound`."""
+
+    def create(spec: Object) -> Deferred[Object]:
+        """Fires with it as stored; fails with ``AlreadyExists``."""
+
+    def update(lease: Object) -> Deferred[Object]:
+        """Fires with it as stored; fails with ``Conflict`` when it is not as ``lease`` was read."""
+
+
+class ILeader(Interface):
+    """Who acts while it leads."""
+
+    def elected() -> None:
+        """Begin to act."""
+
+    def deposed() -> Deferred[None]:
+        """
+        Act no longer, from before this returns.
+
+        :return: fires when what was under way is over, too; never fails.  It is not
+            :meth:`elected` again before.
+        """
