@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from twisted.logger import formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from tests.auth.support import CredentialsCase
@@ -120,6 +121,21 @@ class X509AuthenticatorTests(CredentialsCase):
             self.write("users.crt", content)
             self.clock.advance(1)
             self.assertEqual(tuple(self.user(each) is not None for each in (jane, tomorrow)), known)
+
+    def test_told(self) -> None:
+        """A certificate of ours whose time is over is told in the log, once a minute; no stranger's."""
+        told: list[str] = []
+        globalLogPublisher.addObserver(observer := lambda event: told.append(formatEvent(event)))
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        late = authority("users").issue_client("jane", now=self.now - timedelta(days=400))
+        stranger = Authority.create("users").issue_client(
+            "admin", now=self.now - timedelta(days=400)
+        )
+        for shown in (late, stranger, late):
+            self.assertIsNone(self.user(shown))
+        warned = [line for line in told if "that of" in line]
+        self.assertEqual(len(warned), 1, told)
+        self.assertRegex(warned[0], r"certificate has expired: that of jane is good from .* until")
 
     def test_not_valid_yet(self) -> None:
         """A certificate whose time has not come is nobody until it has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from tests.kube.plugins import PluginScript
 from twisted_exec.api import kinds
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError, Material
 from twisted_exec.kube.connection import (
@@ -25,6 +26,7 @@ from twisted_exec.kube.connection import (
     host_header,
     identity_headers,
     tls,
+    told_why,
 )
 from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.endpoints import server_endpoint
@@ -290,3 +292,31 @@ class PartsTests(TestCase):
                 (b"Impersonate-Extra-acme%2Fx", b"b"),
             ],
         )
+
+
+class ToldWhyTests(SynchronousTestCase):
+    """Tests for :func:`told_why`: what a user may do about a 401."""
+
+    def told(self, code: type[APIError], **times: Any) -> str:
+        certificate = b""
+        if times:
+            certificate = USERS.issue_client("jane", **times).certificate_pem
+        config = ClientConfig("https://api.example", certificate=Material(data=certificate))
+        return told_why(code("no"), config).message
+
+    def test_over(self) -> None:
+        """A certificate whose time is over, or has not come, is told with the moment."""
+        now = datetime.now(UTC)
+        ended = self.told(Unauthorized, now=now - timedelta(days=366))
+        self.assertRegex(ended, r"^no \(our certificate ended on \d{4}-\d\d-\d\d at .* UTC\)$")
+        early = self.told(Unauthorized, now=now + timedelta(days=1))
+        self.assertIn("our certificate begins on", early)
+        self.assertIn("is the clock right?", early)
+
+    def test_other_reasons(self) -> None:
+        """A good one, none, one that nobody can read, and other answers say nothing more."""
+        self.assertEqual(self.told(Unauthorized, now=datetime.now(UTC)), "no")
+        self.assertEqual(self.told(Unauthorized), "no")
+        self.assertEqual(self.told(Forbidden, now=datetime(2020, 1, 1, tzinfo=UTC)), "no")
+        config = ClientConfig("https://api.example", certificate=Material(path="/nowhere/me.crt"))
+        self.assertEqual(told_why(Unauthorized("no"), config).message, "no")

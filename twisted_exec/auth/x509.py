@@ -26,7 +26,7 @@ from zope.interface import implementer
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import TLSConfigError, VerificationError
+from twisted_exec.tls.errors import NotNow, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
 
@@ -49,6 +49,8 @@ class CertificateJudge:
     :param now: the time certificates are judged by, aware.
     :param apart_from: path of another such file, that must never hold one of the same CAs.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -86,6 +88,17 @@ class CertificateJudge:
         until = now + timedelta(seconds=_VERDICT_SECONDS)
         try:
             verify(peer, ca_pem, now)
+        except NotNow as problem:
+            # Whoever it is will ask why; and only what our CA has signed comes as far as that.
+            begin, end = peer.leaf.not_valid_before_utc, peer.leaf.not_valid_after_utc
+            self._log.warn(
+                "{problem}: that of {user} is good from {begin} until {end}",
+                problem=problem,
+                user=peer.common_name,
+                begin=begin.isoformat(),
+                end=end.isoformat(),
+            )
+            return until, str(problem)
         except VerificationError as problem:
             return until, str(problem)
         ends = [each.not_valid_after_utc for each in (peer.leaf, *peer.chain)]

@@ -20,6 +20,7 @@ from zope.interface import implementer
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, BadGateway, Expired, from_code, from_status
 from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.connection import told_why
 from twisted_exec.kube.http import USER_AGENT, HTTPTransport, Request
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
@@ -191,7 +192,10 @@ class KubeClient:
         code, headers, body = await self._http.collect(
             request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
         )
-        return _object(code, headers, body)
+        try:
+            return _object(code, headers, body)
+        except APIError as refused:
+            raise told_why(refused, self.config) from None
 
     async def _list(self, path: str, query: dict[str, str]) -> Object:
         whole = await self._page(path, query | {"limit": str(PAGE)})

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.api.status import APIError, Unauthorized
 from twisted_exec.kube.config import (
     ClientConfig,
     Impersonation,
@@ -30,6 +32,7 @@ from twisted_exec.kube.proxy import Proxy, proxied
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.pem import certificates
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -161,6 +164,36 @@ def _proxy_tls(config: ClientConfig, proxy: Proxy) -> ClientTLS | None:
         )
     except TLSConfigError as error:
         raise KubeConfigError(f"{config.source or config.server}: {proxy}: {error}") from None
+
+
+def told_why(refused: APIError, config: ClientConfig) -> APIError:
+    """
+    An answer of the server, with what we know about it: a certificate that it takes no more.
+
+    :return: ``refused`` itself; of a 401 its message may say more.
+    """
+    if refused.code == Unauthorized.code and (problem := _certificate_problem(config)):
+        refused.message = f"{refused.message} ({problem})"
+    return refused
+
+
+def _certificate_problem(config: ClientConfig) -> str:
+    """Why nobody takes our certificate now; empty when its time is not the reason."""
+    try:
+        content = config.certificate.read()
+        if not content:
+            return ""
+        own = certificates(content, "our certificate")[0]
+    except (KubeConfigError, TLSConfigError):
+        return ""
+    begin, end, now = own.not_valid_before_utc, own.not_valid_after_utc, datetime.now(UTC)
+    if end < now:
+        return f"our certificate ended on {end:%Y-%m-%d at %H:%M:%S} UTC"
+    if now < begin:
+        return (
+            f"our certificate begins on {begin:%Y-%m-%d at %H:%M:%S} UTC only: is the clock right?"
+        )
+    return ""
 
 
 def identity_stamp(config: ClientConfig) -> object:

@@ -37,7 +37,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import DIALECTS, Dialect, by_name
 from twisted_exec.api.status import APIError, BadGateway, Forbidden, GatewayTimeout, NotFound
 from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.connection import endpoint, host_header, identity_headers, told_why
 from twisted_exec.kube.credentials import renewed, settled
 from twisted_exec.kube.kubeconfig import load
 from twisted_exec.streaming.remotecommand_client import (
@@ -132,7 +132,7 @@ def open_console(
             here = await _served(config, reactor, DIALECTS, timeout_seconds, server)
             if first not in here:
                 raise _no_such_kind(config.server, first, here)
-        raise refused
+        raise told_why(refused, config)
 
     return Deferred.fromCoroutine(found())
 

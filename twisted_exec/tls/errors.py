@@ -36,5 +36,9 @@ class VerificationError(HandshakeError):
     """The peer's certificate is not one that we may trust."""
 
 
+class NotNow(VerificationError):
+    """The peer's certificate is one that we trust, and its time is over or has not come."""
+
+
 class ConnectTimeout(TLSError, error.TimeoutError):
     """The peer did not answer in time: no TCP connection, or no TLS over it."""

@@ -20,8 +20,12 @@ from OpenSSL import SSL
 from OpenSSL.crypto import X509, X509Store, X509StoreContext, X509StoreContextError
 
 from twisted_exec.tls import pem
-from twisted_exec.tls.errors import VerificationError
+from twisted_exec.tls.errors import NotNow, VerificationError
 
+_OF_TIME = (
+    SSL.X509VerificationCodes.ERR_CERT_NOT_YET_VALID,
+    SSL.X509VerificationCodes.ERR_CERT_HAS_EXPIRED,
+)
 _LONGEST_CHAIN = 8
 
 
@@ -111,7 +115,10 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     try:
         X509StoreContext(store, X509.from_cryptography(peer.leaf), chain).verify_certificate()
     except X509StoreContextError as problem:
-        raise VerificationError(f"the client certificate is refused: {problem}") from None
+        told = f"the client certificate is refused: {problem}"
+        # Only what a CA of ours has signed comes as far as that.
+        kind = NotNow if problem.errors[0] in _OF_TIME else VerificationError
+        raise kind(told) from None
 
 
 def _verify_usage(leaf: x509.Certificate) -> None:
