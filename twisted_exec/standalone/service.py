@@ -140,6 +140,7 @@ class Standalone(Service):
         self._running: list[IService] = []
         self._clients: list[KubeClient] = []
         self._renewing: LoopingCall | None = None
+        self._url = ""
         self._starting: Deferred[None] | None = None
         self._waiting: list[Deferred[None]] = []
         self._outcome: Failure | bool = False
@@ -183,7 +184,8 @@ class Standalone(Service):
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
         self._publish(server.url, certificates, await to_try(client, self.settings.dialect))
-        self._renewing = LoopingCall(self._renew, server.url)
+        self._url = server.url
+        self._renewing = LoopingCall(self.renew)
         self._renewing.clock = self._reactor
         self._renewing.start(_RENEW_EVERY_SECONDS, now=False)
 
@@ -303,10 +305,14 @@ class Standalone(Service):
             replace=True,
         )
 
-    def _renew(self, url: str) -> None:
-        """Certificates that near their end while we run; the services read them again."""
+    def renew(self) -> None:
+        """
+        Renew what nears its end while we run; the services read it again.
+
+        Done twice a day by itself, from when everything is ready.
+        """
         try:
-            self._write_kubeconfig(url, self._prepared())
+            self._write_kubeconfig(self._url, self._prepared())
         except Exception as error:  # a full disk today must not end what runs until next year
             self._log.error("certificates cannot be renewed: {error}", error=error)
 
