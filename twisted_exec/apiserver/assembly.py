@@ -238,7 +238,8 @@ def assemble(
         answer_seconds=backend.seconds,
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
-    places = (gate, fence, storage, backend, reactor, revocation.opened, sessions.has, openings)
+    opened, has = revocation.opened, sessions.has
+    places = (gate, fence, storage, backend, reactor, opened, has, openings, limits)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     consoles = Routes()

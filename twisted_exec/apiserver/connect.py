@@ -32,7 +32,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.apiserver.fences import Fences
-from twisted_exec.apiserver.filters import APIRequest, Gate
+from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
 from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
@@ -82,6 +82,7 @@ class MachineLocator:
     :param opened: called for each stream that may be opened.
     :param is_live: whether a session has this id.
     :param admissions: asked in order about each stream that the user may open.
+    :param limits: looking for it is a short request.
     :cvar verb: what reaching it needs.  Opening a console is a create whatever the HTTP
         method (k8s#78741).
     :cvar needs_power: of a machine that is off there is nothing to be reached.
@@ -102,11 +103,13 @@ class MachineLocator:
         opened: Opened,
         is_live: Callable[[str], bool] = lambda session: False,
         admissions: Sequence[IOpeningAdmission] = (),
+        limits: Limits | None = None,
     ) -> None:
         self._gate, self._fence, self._storage = gate, fence, storage
         self._dialect, self._backend = dialect, backend
         self._reactor, self._opened, self._is_live = reactor, opened, is_live
         self._kind, self._admissions = machine_kind(dialect), admissions
+        self._limits = limits or Limits()
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """As :meth:`IStreamLocator.locate`."""
@@ -142,6 +145,12 @@ class MachineLocator:
                 user=user.name,
                 caller=sender.name,
             )
+        with self._limits.short(user):
+            return await self._found(request, target)
+
+    async def _found(self, request: APIRequest, target: Target) -> Location:
+        """As :meth:`locate`, for whoever it is that asks."""
+        user = request.requester
         allowed = await self._gate.authorize_target(user, self.verb, target)
         self._fence.check_connect(user, target.name)
         headers = forwarded_headers(user)

@@ -200,32 +200,44 @@ class Limits:
     How many requests are answered at once.
 
     Short ones are counted apart from long ones, so that watches cannot keep
-    anyone from a quick answer.
+    anyone from a quick answer.  A short one may take long, too, when the host's reviews or
+    admission do; so no user has more than a part of them.  Whoever sits behind one proxy is counted by
+    who they are.
 
     :param short: in all.
     :param long: in all.
     :param long_per_user: of one user.
+    :param short_per_user: of one user.
     """
 
-    def __init__(self, short: int = 400, long: int = 4000, long_per_user: int = 1000) -> None:
+    def __init__(
+        self,
+        short: int = 400,
+        long: int = 4000,
+        long_per_user: int = 1000,
+        short_per_user: int = 200,
+    ) -> None:
         self._short, self._long, self._long_per_user = short, long, long_per_user
-        self._short_now = 0
+        self._short_per_user = short_per_user
+        self._short_now: Counter[str] = Counter()
         self._long_now: Counter[str] = Counter()
 
     @contextmanager
-    def short(self) -> Iterator[None]:
+    def short(self, user: User) -> Iterator[None]:
         """
         While a short request is answered.
 
-        :raises TooManyRequests: too many are.
+        :raises TooManyRequests: too many are, in all or of this user.
         """
-        if self._short_now >= self._short:
+        mine = self._short_now[user.name]
+        if self._short_now.total() >= self._short:
             raise TooManyRequests("Too many requests, please try again later.")
-        self._short_now += 1
-        try:
+        if mine >= self._short_per_user:
+            raise TooManyRequests(
+                f'Too many requests: user "{user.name}" has {mine} at once, please try again later.'
+            )
+        with _counted(self._short_now, user):
             yield
-        finally:
-            self._short_now -= 1
 
     @contextmanager
     def long(self, user: User) -> Iterator[None]:
@@ -239,10 +251,16 @@ class Limits:
             raise TooManyRequests(
                 f'Too many watches: user "{user.name}" has {mine}', retry_after_seconds=10
             )
-        self._long_now[user.name] += 1
-        try:
+        with _counted(self._long_now, user):
             yield
-        finally:
-            self._long_now[user.name] -= 1
-            if not self._long_now[user.name]:
-                del self._long_now[user.name]
+
+
+@contextmanager
+def _counted(now: Counter[str], user: User) -> Iterator[None]:
+    now[user.name] += 1
+    try:
+        yield
+    finally:
+        now[user.name] -= 1
+        if not now[user.name]:
+            del now[user.name]

@@ -23,10 +23,12 @@ from twisted_exec.api.status import (
 from twisted_exec.apiserver.encoding import list_pieces, object_json
 from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
+from twisted_exec.apiserver.narrowed import ISight
 from twisted_exec.apiserver.options import (
     LIST,
     OBJECT,
     Form,
+    ListOptions,
     Query,
     WriteOptions,
     accepted,
@@ -39,6 +41,7 @@ from twisted_exec.apiserver.options import (
 )
 from twisted_exec.apiserver.verbs import Page, Target, Verbs
 from twisted_exec.apiserver.watch import Watches
+from twisted_exec.auth.interfaces import User
 from twisted_exec.streaming.paced import respond_pieces
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Request, respond_json
@@ -94,23 +97,30 @@ class REST:
         add("GET", collection, self._list)
         if scope:
             add("GET", f"{root}/{plural}", self._list)
-        add("GET", item, self._get)
+        add("GET", item, self._short(self._get))
         for status in kind.status_subresources:
-            add("GET", f"{item}/{status}", self._get, status)
+            add("GET", f"{item}/{status}", self._short(self._get), status)
         if kind.read_only:
             return
         add("DELETE", collection, self._delete_collection)
-        add("DELETE", item, self._delete)
+        add("DELETE", item, self._short(self._delete))
         if kind.server_made:
             for method, path in (("POST", collection), ("PUT", item), ("PATCH", item)):
                 add(method, path, _not_by_hand)
             return
-        add("POST", collection, self._create)
-        add("PUT", item, self._update)
-        add("PATCH", item, self._patch)
-        for status in kind.status_subresources:
-            add("PUT", f"{item}/{status}", self._update, status)
-            add("PATCH", f"{item}/{status}", self._patch, status)
+        add("POST", collection, self._short(self._create))
+        for path, status in ((item, ""), *((f"{item}/{s}", s) for s in kind.status_subresources)):
+            add("PUT", path, self._short(self._update), status)
+            add("PATCH", path, self._short(self._patch), status)
+
+    def _short(self, action: _Action) -> _Action:
+        """The action as a short request, from the question whether its user may."""
+
+        async def counted(request: APIRequest, target: Target) -> None:
+            with self._limits.short(request.requester):
+                await action(request, target)
+
+        return counted
 
     def _add(
         self,
@@ -128,37 +138,52 @@ class REST:
         routes.add([method], pattern, handle)
 
     async def _list(self, request: APIRequest, target: Target) -> None:
-        query = Query(request.args)
-        watching = query.flag("watch")
-        if watching and request.method == b"HEAD":
+        query, user = Query(request.args), request.requester
+        if query.flag("watch"):
+            await self._watch(request, target, query)
+            return
+        chosen = list_options(query)
+        with self._limits.short(user):
+            sight = await self._sight(user, "list", target, chosen)
+            form = _form(request, query, (LIST,))
+            verbs = self._verbs if sight is None else self._verbs.through(sight)
+            page = await verbs.list(target, chosen)
+        # Who reads slowly keeps nobody waiting.
+        await self._respond_list(request, target.kind, page, form)
+
+    async def _watch(self, request: APIRequest, target: Target, query: Query) -> None:
+        if request.method == b"HEAD":
             # Its client takes the head for the end, and asks on a connection that is busy.
             raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
-        chosen = selectors_of(query) if watching else list_options(query)
+        chosen, user = selectors_of(query), request.requester
+        with self._limits.short(user):
+            sight = await self._sight(user, "watch", target, chosen)
+        form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
+        options = watch_options(query, form)
+        with self._limits.long(user):
+            await self._watches.run(request, target, options, sight)
+
+    async def _sight(
+        self, user: User, verb: str, target: Target, chosen: ListOptions
+    ) -> ISight | None:
+        """
+        What of a collection its user gets to see; ``None``: all of it.
+
+        :raises Forbidden: nothing.
+        """
         # Whoever selects one name asks for no more than that one.
         name = chosen.fields.required("metadata.name") or ""
         named = Target(target.kind, target.namespace, name)
-        await self._gate.authorize_target(request.requester, "watch" if watching else "list", named)
-        self._fence.check_list(request.requester, target.kind, chosen.fields)
-        sight = self._fence.sight_of(request.requester, target.kind)
-        if watching:
-            form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
-            options = watch_options(query, form)
-            with self._limits.long(request.requester):
-                await self._watches.run(request, target, options, sight)
-            return
-        form = _form(request, query, (LIST,))
-        with self._limits.short():
-            verbs = self._verbs if sight is None else self._verbs.through(sight)
-            page = await verbs.list(target, chosen)
-        await self._respond_list(request, target.kind, page, form)
+        await self._gate.authorize_target(user, verb, named)
+        self._fence.check_list(user, target.kind, chosen.fields)
+        return self._fence.sight_of(user, target.kind)
 
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
         query = Query(request.args)
         form, at_least = _form(request, query), query.version()
         self._fence.check_name(request.requester, target)
-        with self._limits.short():
-            obj = await self._verbs.get(target, at_least)
+        obj = await self._verbs.get(target, at_least)
         self._fence.check_get(request.requester, target.kind, obj)
         self._respond(request, 200, target.kind, obj, form)
 
@@ -168,7 +193,7 @@ class REST:
         options = write_options(query, "CreateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
-        with self._limits.short(), _advised(request, options):
+        with _advised(request, options):
             obj = await self._verbs.create(request.requester, target, body, options)
         self._respond(request, 201, target.kind, obj, form, options)
 
@@ -179,7 +204,7 @@ class REST:
         options = write_options(query, "UpdateOptions", agent=_agent(request))
         form = _form(request, query)
         body = read_body(request, target.kind, options)
-        with self._limits.short(), _advised(request, options):
+        with _advised(request, options):
             obj = await self._verbs.update(request.requester, target, body, options)
         self._respond(request, 200, target.kind, obj, form, options)
 
@@ -190,7 +215,7 @@ class REST:
         applying = media_type == patch.APPLY
         options = patch_options(query, agent=_agent(request), applying=applying)
         form = _form(request, query)
-        with self._limits.short(), _advised(request, options):
+        with _advised(request, options):
             if applying:
                 obj, created = await self._apply(request, target, query, options)
             else:
@@ -229,7 +254,7 @@ class REST:
         await self._check_visible(request, target)
         told = _delete_options(request)
         options = write_options(Query(request.args), "DeleteOptions", told)
-        with self._limits.short(), _advised(request, options):
+        with _advised(request, options):
             obj, gone = await self._verbs.delete(
                 request.requester, target, options, told.get("preconditions") or {}
             )
@@ -250,13 +275,14 @@ class REST:
         self._fence.check_get(request.requester, target.kind, obj)
 
     async def _delete_collection(self, request: APIRequest, target: Target) -> None:
-        await self._gate.authorize_target(request.requester, "deletecollection", target)
-        query = Query(request.args)
-        chosen = list_options(query)
-        self._fence.check_list(request.requester, target.kind, chosen.fields)
-        options = write_options(query, "DeleteOptions", _delete_options(request))
-        with self._limits.short(), _advised(request, options):
-            page = await self._verbs.delete_collection(request.requester, target, chosen, options)
+        user, query = request.requester, Query(request.args)
+        with self._limits.short(user):
+            await self._gate.authorize_target(user, "deletecollection", target)
+            chosen = list_options(query)
+            self._fence.check_list(user, target.kind, chosen.fields)
+            options = write_options(query, "DeleteOptions", _delete_options(request))
+            with _advised(request, options):
+                page = await self._verbs.delete_collection(user, target, chosen, options)
         await self._respond_list(request, target.kind, page, Form())
 
     async def _respond_list(self, request: APIRequest, kind: Kind, page: Page, form: Form) -> None:

@@ -12,6 +12,7 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from twisted_exec.api.kinds import Object
@@ -25,7 +26,8 @@ VERSIONS = ("v1", "v1beta1")
 JSON_PATCH = "JSONPatch"
 
 _SHOWN_LINES = 32
-_SHOWN_WARNINGS = 64
+_MOST_TOLD = 64
+"""Warnings, and audit annotations."""
 
 
 class InvalidAnswer(Exception):
@@ -185,12 +187,12 @@ def _warnings(response: Mapping[str, Any]) -> Sequence[str]:
     told = response.get("warnings") or []
     if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
         raise InvalidAnswer("response.warnings is not a list of strings")
-    return told[:_SHOWN_WARNINGS]
+    return told[:_MOST_TOLD]
 
 
 def _annotations(response: Mapping[str, Any]) -> Mapping[str, str]:
-    told = _mapping(response, "auditAnnotations")
-    return {one_line(str(key)): one_line(str(value)) for key, value in told.items()}
+    told = islice(_mapping(response, "auditAnnotations").items(), _MOST_TOLD)
+    return {one_line(str(key)): one_line(str(value)) for key, value in told}
 
 
 def denial(name: str, status: Mapping[str, Any]) -> APIError:

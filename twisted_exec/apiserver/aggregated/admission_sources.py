@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -176,7 +176,7 @@ class Followed(Service):
         self._waiting.append(waiting)
         try:
             await waiting.addTimeout(READY_SECONDS, self._clock)
-        except (TimeoutError, CancelledError):
+        except TimeoutError:
             reflector = self._reflector
             why = self._problem or (reflector.problem if reflector is not None else "")
             raise ServiceUnavailable(
