@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -21,7 +22,9 @@ from twisted_exec.auth.shown import Shown
 from twisted_exec.auth.tokens import (
     LONGEST_TOKEN_BYTES,
     BearerAuthenticator,
+    IAudienceAuthenticator,
     ITokenAuthenticator,
+    Known,
     TokenFileAuthenticator,
 )
 from twisted_exec.auth.union import UnionAuthenticator
@@ -155,6 +158,43 @@ class BearerTests(CredentialsCase):
         self.failureResultOf(
             self.ask(Source(ServiceUnavailable("down")), Source(User("jane"))), ServiceUnavailable
         )
+
+
+class AudienceTests(CredentialsCase):
+    """Tests for :meth:`BearerAuthenticator.authenticate_for`."""
+
+    def known(self, asked: Sequence[str], ours: Sequence[str], *sources: Source) -> Known | None:
+        authenticator = BearerAuthenticator(sources, ours)
+        found: Known | None = self.successResultOf(authenticator.authenticate_for(b"t", asked))
+        return found
+
+    def test_nobody_says(self) -> None:
+        """Where nobody says for whom tokens are, they are for whoever asks, who is told nothing."""
+        self.assertEqual(self.known(["x"], [], Source(User("jane"))), Known(User("jane")))
+        self.assertIsNone(self.known(["x"], [], Source(None)))
+
+    def test_this_server(self) -> None:
+        """A token that does not say for whom it is, is for this server."""
+        jane = User("jane")
+        for asked, told in (([], ("a", "b")), (["b", "x"], ("b",))):
+            self.assertEqual(self.known(asked, ["a", "b"], Source(jane)), Known(jane, told))
+        source = Source(jane)
+        self.assertIsNone(self.known(["x"], ["a"], source))
+        self.assertEqual(source.asked, 0)
+
+    def test_says_it_itself(self) -> None:
+        """One that says it is asked for whoever it is, in its turn."""
+
+        @implementer(IAudienceAuthenticator)
+        class Saying(Source):
+            def authenticate_for(self, token: bytes, audiences: Sequence[str]) -> Any:
+                return succeed(Known(User("robot"), tuple(audiences)))
+
+        told = self.known(["x"], ["a"], Source(User("jane")), Saying(None))
+        self.assertEqual(told, Known(User("robot"), ("x",)))
+        inner = BearerAuthenticator([Saying(None)], ["a"])
+        told = self.known(["x"], ["b"], inner)  # type: ignore[arg-type]
+        self.assertEqual(told, Known(User("robot"), ("x",)))
 
 
 class SubprotocolTests(CredentialsCase):

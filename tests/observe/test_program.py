@@ -13,7 +13,13 @@ import uuid
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.program import BrowserOptions, ProgramOptions, refusal, seconds
+from twisted_exec.observe.program import (
+    BrowserOptions,
+    ProgramOptions,
+    duration,
+    refusal,
+    seconds,
+)
 
 _FAILING = """
 from twisted.internet import reactor, task
@@ -161,6 +167,16 @@ class ProgramOptionsTests(SynchronousTestCase):
         options = XOptions()
         options.parseOptions([])
         self.assertEqual((options["state"], options["other"]), (os.path.abspath("here"), None))
+
+    def test_duration(self) -> None:
+        """Longer times are written as Go writes them."""
+        for text, wanted in (("8760h", 31536000), ("1h30m", 5400), ("45s", 45), ("0s", 0)):
+            self.assertEqual(duration(text), wanted)
+        for text in ("", "1", "h", "1d", "30m1h", "-1h", "1.5h", "99999999h"):
+            with self.assertRaises(ValueError) as caught:
+                duration(text)
+            told = f"{text!r} is no duration such as 8760h, 1h30m or 45s"
+            self.assertEqual(str(caught.exception), told)
 
     def test_names_the_option(self) -> None:
         """A value that makes no sense is told with its option, a surplus word as it is."""

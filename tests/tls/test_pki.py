@@ -47,6 +47,14 @@ class PKITests(SynchronousTestCase):
             mode = stat.S_IMODE(os.stat(os.path.join(self.directory, name)).st_mode)
             self.assertEqual(mode, 0o600, name)
 
+    def test_account_key(self) -> None:
+        """A key for tokens is made once, private; what is there stays, whatever it is."""
+        first = read_file(self.pki.account_key)
+        self.assertIn(b"PRIVATE KEY", first)
+        self.assertEqual(os.stat(self.pki.account_key).st_mode & 0o777, 0o600)
+        create_pki(self.directory, replace=True).make_account_key()
+        self.assertEqual(read_file(self.pki.account_key), first)
+
     def test_three_authorities(self) -> None:
         """Serving, user and forwarding CA are three."""
         cas = {

@@ -312,6 +312,8 @@ class Poollet(Service):
         self.health.add("pool", self._probe_pool)
         if self.serving is not None:
             self.health.add("certificate", self._probe_certificate)
+        if self._identity is not None:
+            self.health.add("identity", self._probe_identity)
 
     async def _probe_runtime(self) -> None:
         await self._runtime.version(pb.VersionRequest())
@@ -335,6 +337,10 @@ class Poollet(Service):
     def _probe_certificate(self) -> None:
         if self.serving is not None and self.serving.problem:
             raise ServiceUnavailable(self.serving.problem)
+
+    def _probe_identity(self) -> None:
+        if self._identity is not None and self._identity.problem:
+            raise ServiceUnavailable(self._identity.problem)
 
     def startService(self) -> None:
         """Listen, register, follow; problems end :meth:`when_ready`."""
