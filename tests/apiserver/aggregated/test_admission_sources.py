@@ -63,6 +63,7 @@ class FollowedTests(SynchronousTestCase):
         self.cluster.problem = Forbidden("no")
         self.cluster.end_watches(Forbidden("no"))
         self.assertEqual(self.names(), ["a"])
+        self.assertEqual(self.followed.problem, "no")
 
     def test_not_known_yet(self) -> None:
         """Who asks waits for a while, and is told why; a host that comes back is enough."""
@@ -74,10 +75,12 @@ class FollowedTests(SynchronousTestCase):
         self.assertIn("not yet ready to handle request", error.message)
         self.assertIn("exec-apiserver may not list them", error.message)
         self.assertEqual(error.retry_after_seconds, 1)
+        self.assertEqual(self.followed.problem, "exec-apiserver may not list them")
         asking = Deferred.fromCoroutine(self.followed.objects())
         self.cluster.problem = None
         self.clock.pump([1] * 9)
         self.assertEqual(self.successResultOf(asking), [])
+        self.assertEqual(self.followed.problem, "")
 
     def test_older_version(self) -> None:
         """A host that knows an older version only is followed in that."""
@@ -94,8 +97,10 @@ class FollowedTests(SynchronousTestCase):
         self.cluster = hosted(NEWEST)
         self.client = self.cluster.client()
         self.followed = self.follow()
+        self.assertEqual(self.followed.problem, "not known yet")
         self.followed.startService()
         self.assertEqual(self.names(), [])
+        self.assertEqual(self.followed.problem, "")
         self.cluster.kinds[NEWEST] = kind_of(NEWEST)
         self.make("a")
         self.clock.advance(ABSENT_SECONDS)

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.apiserver.aggregated.support import Host, configmap
+from tests.apiserver.aggregated.webhooks import kind_of, rule
 from tests.apiserver.chain import EXEC, WEBSOCKET, ChainTestCase, pki, reactor, read
 from tests.apiserver.support import AuditList, machine
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, BadGateway
+from twisted_exec.apiserver.aggregated.admission_sources import (
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+)
 from twisted_exec.apiserver.aggregated.ground import Aggregated
 from twisted_exec.apiserver.aggregated.trust import TrustError
 from twisted_exec.apiserver.service import APIServer, Settings
@@ -48,6 +53,8 @@ class BehindCase(ChainTestCase):
     async def setUp(self) -> None:
         self.host = Host()
         self.host.say(told())
+        for versions in (VALIDATING_POLICIES, VALIDATING_BINDINGS):
+            self.host.cluster.kinds[versions[0]] = kind_of(versions[0])
         await super().setUp()
 
     def settings(self, **more: Any) -> Settings:
@@ -250,6 +257,52 @@ class ConsoleTests(BehindCase):
         await self.until(lambda: end.received == b"still here")
         code, _ = await self.ask("/readyz", user="")
         self.assertEqual(code, 200)
+
+
+class AdmissionTests(BehindCase):
+    """What the host's administrators forbid is forbidden here, too."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        self.poollet_end, port = await self.poollet()
+        await self.make_pool(("InternalIP", "127.0.0.1"), port=port)
+        await self.make_machine()
+
+    async def forbid(self, expression: str, *operations: str) -> None:
+        """The host has a policy: only what fulfils an expression is allowed."""
+        rules = [rule(*operations, resources=("machines", "machines/exec"))]
+        spec = {
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": expression, "message": "not on Fridays"}],
+        }
+        policies, bindings = VALIDATING_POLICIES[0], VALIDATING_BINDINGS[0]
+        client = self.host.client
+        await client.create(policies, {"metadata": {"name": "fridays"}, "spec": spec})
+        bound = {"policyName": "fridays", "validationActions": ["Deny"]}
+        await client.create(bindings, {"metadata": {"name": "all"}, "spec": bound})
+
+    async def test_writes(self) -> None:
+        """Whoever asks, by way of the host or not, and with the words that the host would use."""
+        await self.forbid("oldObject != null && object.metadata.name != 'vm'", "CREATE", "UPDATE")
+        with self.assertRaises(APIError) as caught:
+            await self.make_machine("other")
+        error = caught.exception
+        self.assertEqual(error.code, 422)
+        self.assertTrue(error.message.endswith("denied request: not on Fridays"), error.message)
+        with self.assertRaises(APIError):
+            await self.admin.patch(
+                kinds.MACHINES.resource, "vm", {"metadata": {"labels": {"a": "b"}}}, "default"
+            )
+        await self.admin.delete(kinds.MACHINES.resource, "vm", "default")
+
+    async def test_consoles(self) -> None:
+        """A console is not opened, and nobody is connected."""
+        self.allow(("create", "machines/exec"))
+        await self.forbid("request.userInfo.username != 'jane'", "CONNECT")
+        message = await self.refused(422, user=FRONT, headers=(*WEBSOCKET, *JANE))
+        self.assertIn("denied request: not on Fridays", message)
+        self.assertEqual(self.poollet_end.requests, [])
+        await self.open()
 
 
 NEWER = Authority.create("newer front-proxy CA")

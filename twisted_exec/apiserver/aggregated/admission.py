@@ -13,7 +13,7 @@ asked about.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,13 @@ class HostAdmission(MultiService):
         followed = Followed(self._client, versions, self._clock)
         followed.setServiceParent(self)
         return followed
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Why what is followed is not current."""
+        for each in self:
+            if isinstance(each, Followed) and each.problem:
+                yield f"{each.resource.plural}: {each.problem}"
 
     def stopService(self) -> Deferred[None]:
         """Follow no longer, and close what is idle."""

@@ -93,6 +93,13 @@ class Followed(Service):
         """The kind, in its newest version."""
         return self._versions[0]
 
+    @property
+    def problem(self) -> str:
+        """Why what is known is not current, or empty."""
+        if self._problem or self._reflector is None:
+            return self._problem or ("" if self._known else "not known yet")
+        return self._reflector.problem
+
     def startService(self) -> None:
         """Find out in which version there are any, and follow them."""
         super().startService()
@@ -177,11 +184,9 @@ class Followed(Service):
         try:
             await waiting.addTimeout(READY_SECONDS, self._clock)
         except TimeoutError:
-            reflector = self._reflector
-            why = self._problem or (reflector.problem if reflector is not None else "")
             raise ServiceUnavailable(
                 f"not yet ready to handle request: the {self.resource.plural} of the cluster "
-                f"cannot be read{': ' if why else ''}{why}",
+                f"cannot be read: {self.problem or 'not known yet'}",
                 retry_after_seconds=1,
             ) from None
 

@@ -102,7 +102,8 @@ class Behind:
             "1 while what is followed of the host cluster's objects is current.",
             registry=metrics,
         )
-        gauge.set_function(lambda: float(not any(self._hosted.problems)))
+        followed = (self._hosted, self._admission)
+        gauge.set_function(lambda: float(not any(any(each.problems) for each in followed)))
 
     @property
     def authorizer(self) -> IAuthorizer:
