@@ -7,13 +7,16 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, write
+from twisted_exec.auth import oidc_cel
 from twisted_exec.auth.jose_keys import ALGORITHMS
+from twisted_exec.auth.oidc_cel import Expression
 from twisted_exec.auth.oidc_config import Issuers, read_configuration
 from twisted_exec.auth.oidc_issuer import Claim, Issuer
 from twisted_exec.tls.errors import TLSConfigError
@@ -60,6 +63,36 @@ jwt:
     username:
       claim: sub
       prefix: ""
+""".encode()
+
+
+PACKAGE = "cel_expr_python"
+EXPRESSIONS = f"""
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: {URL}
+    audiences: [exec]
+  claimValidationRules:
+  - expression: claims.email_verified == true
+    message: verify your email
+  - claim: hd
+    requiredValue: example.org
+  - expression: claims.exp - claims.iat <= 86400
+  claimMappings:
+    username:
+      expression: claims.email
+    groups:
+      expression: claims.roles.split(",")
+    uid:
+      expression: claims.sub
+    extra:
+    - key: example.com/team
+      valueExpression: claims.team
+  userValidationRules:
+  - expression: '!user.username.startsWith("root")'
+    message: not root
 """.encode()
 
 
@@ -167,16 +200,64 @@ class ReadConfigurationTests(SynchronousTestCase):
                 self.assertRefused(changed(path, value), why)
 
     def test_expressions(self) -> None:
-        """CEL, which is not served, is refused by name: it may be what keeps somebody away."""
-        for path, value in (
-            ("jwt.0.claimMappings.username", {"expression": "claims.sub"}),
-            ("jwt.0.claimMappings.groups", {"expression": "claims.roles"}),
-            ("jwt.0.claimMappings.uid", {"expression": "claims.sub"}),
-            ("jwt.0.claimMappings.extra", [{"key": "a/b", "valueExpression": "'1'"}]),
-            ("jwt.0.claimValidationRules", [{"expression": "claims.hd == 'x'"}]),
-            ("jwt.0.userValidationRules", [{"expression": "!user.username.startsWith('a')"}]),
+        """CEL may say what names somebody, and who is let in."""
+        (issuer,) = read_configuration(EXPRESSIONS, "config")
+        assert isinstance(issuer.username, Expression)
+        self.assertEqual(issuer.username.text, "claims.email")
+        self.assertEqual(issuer.username.field, "jwt[0].claimMappings.username.expression")
+        self.assertEqual([key for key, _ in issuer.extra], ["example.com/team"])
+        self.assertEqual([each.message for each in issuer.claim_rules], ["verify your email", ""])
+        self.assertEqual(issuer.required, (("hd", "example.org"),))
+        self.assertEqual([each.expression.about for each in issuer.user_rules], ["user"])
+
+    def test_bad_expressions(self) -> None:
+        """What is no CEL, names what is not there, or goes with something else is refused."""
+        for path, value, why in (
+            ("claimMappings.username", {"expression": "claims."}, "username.expression: INVALID"),
+            ("claimMappings.username", {"expression": "user.name"}, "undeclared reference"),
+            (
+                "claimMappings.username",
+                {"expression": "claims.sub", "claim": "sub", "prefix": ""},
+                "username.expression: there is a claim or a prefix as well",
+            ),
+            (
+                "claimMappings.username",
+                {"expression": "claims.sub", "prefix": ""},
+                "username.expression: there is a claim or a prefix as well",
+            ),
+            (
+                "claimMappings.username",
+                {"expression": "claims.?email.orValue('x')"},
+                "uses claims.email: claims.email_verified must be used",
+            ),
+            ("claimMappings.uid", {"expression": "1", "claim": "x"}, "uid.expression: there is a"),
+            ("claimMappings.extra", [{"key": "team", "valueExpression": "1"}], "extra[0].key"),
+            ("claimMappings.extra", [{"key": "A/b", "valueExpression": "1"}], "extra[0].key"),
+            (
+                "claimMappings.extra",
+                [{"key": "authentication.kubernetes.io/x", "valueExpression": "1"}],
+                "authentication.kubernetes.io is Kubernetes' own",
+            ),
+            ("claimMappings.extra", [{"key": "a.b/c"}], "extra[0].valueExpression is missing"),
+            ("userValidationRules", [{"expression": "claims.x"}], "undeclared reference"),
+            ("userValidationRules", [{"message": "x"}], "[0].expression is missing"),
+            ("userValidationRules", [{"expression": "true", "message": "a\nb"}], "message is more"),
+            (
+                "claimValidationRules",
+                [{"expression": "true", "claim": "a"}],
+                "claimValidationRules[0].claim is not known",
+            ),
         ):
-            self.assertRefused(changed(path, value), "CEL expressions are not served here")
+            self.assertRefused(changed(f"jwt.0.{path}", value), why)
+
+    def test_without_the_package(self) -> None:
+        """Where nothing evaluates CEL, that is told at the start, and which package would."""
+        known = {name: sys.modules[name] for name in sys.modules if name.startswith(PACKAGE)}
+        self.addCleanup(sys.modules.update, known)
+        for name in (PACKAGE, *known):
+            sys.modules[name] = None  # type: ignore[assignment]  # as if there were none
+        oidc_cel._compiled.cache_clear()
+        self.assertRefused(EXPRESSIONS, "need the Python package cel-expr-python")
 
 
 class IssuersTests(SynchronousTestCase):

@@ -65,6 +65,36 @@ jwt:
 """
 
 
+EXPRESSIONS = """
+apiVersion: apiserver.config.k8s.io/v1beta1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: {url}
+    certificateAuthority: {ca}
+    audiences: [exec]
+  claimValidationRules:
+  - expression: claims.email_verified == true
+    message: verify your email
+  - claim: hd
+    requiredValue: example.org
+  claimMappings:
+    username:
+      expression: claims.email.split("@")[0]
+    groups:
+      expression: "dyn(claims.?roles.orValue([])).map(r, 'g:' + r)"
+    uid:
+      expression: claims.oid
+    extra:
+    - key: example.com/team
+      valueExpression: claims.?team.orValue([])
+  userValidationRules:
+  - expression: '!user.username.startsWith("root")'
+    message: not root
+  - expression: user.groups.size() < 3
+"""
+
+
 class _Options(OIDCOptions):
     program = "exec-some"
 
@@ -209,6 +239,43 @@ class SameAsKubeAPIServerTests(ChainTestCase):
             told = await self.same(forge.token(self.claims(**{**good, **more})))
             self.assertEqual(told and told["username"], "ada@example.org", more)
         for bad in ({"aud": "other"}, {"hd": "x"}, {"email_verified": False}, {"oid": 5}):
+            claims = self.claims(**{**good, **bad})
+            self.assertIsNone(await self.same(forge.token(claims)), bad)
+
+    async def test_expressions(self) -> None:
+        """One with CEL."""
+        text = EXPRESSIONS.format(
+            url=self.provider.url, ca=json.dumps(self.provider.ca_pem.decode())
+        )
+        path = write(self.directory, "auth.yaml", text.encode())
+        await self.start(f"--authentication-config={os.path.abspath(path)}")
+        good = {"email": "ada@example.org", "email_verified": True, "hd": "example.org", "oid": "1"}
+        await self.until_known(forge.token(self.claims(**good)))
+        for more in (
+            {},
+            {"roles": ["dev", "ops"]},
+            {"team": "red"},
+            {"team": ["red", "", "blue"]},
+            {"team": []},
+            {"team": ""},
+            {"team": None},
+            {"jti": "t-1", "team": ["x"]},
+        ):
+            told = await self.same(forge.token(self.claims(**{**good, **more})))
+            self.assertEqual(told and told["username"], "ada", more)
+        for bad in (
+            {"email_verified": False},
+            {"email_verified": "true"},
+            {"email": 5},
+            {"email": "root@example.org"},
+            {"email": "@example.org"},
+            {"hd": "x"},
+            {"oid": 5},
+            {"roles": [1]},
+            {"roles": ["a", "b", "c"]},
+            {"team": 5},
+            {"team": ["a", 5]},
+        ):
             claims = self.claims(**{**good, **bad})
             self.assertIsNone(await self.same(forge.token(claims)), bad)
 

@@ -3,13 +3,13 @@ Where issuers are told: in the AuthenticationConfiguration of kube-apiserver, as
 served here, or by its older options.
 
 Read as strictly as there: what is not known is refused rather than left out, as it may have been
-meant to keep somebody away.  CEL expressions are refused for that reason, and each refusal is one
-line that names the field.  Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and
+meant to keep somebody away, and each refusal is one line that names the field.  Source: ``k8s.io/apiserver/pkg/apis/apiserver`` (types and
 validation), as of v1.33.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api import body
 from twisted_exec.api.status import APIError
+from twisted_exec.auth.oidc_cel import CLAIMS, USER, Expression, Rule
 from twisted_exec.auth.oidc_issuer import Claim, Issuer, checked_url
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import TLSConfigError
@@ -27,7 +28,10 @@ _VERSIONS = [f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1
 _KIND = "AuthenticationConfiguration"
 _MOST_ISSUERS = 64
 _LONGEST_TOLD = 300
-_EXPRESSIONS = ("expression", "messageExpression", "valueExpression")
+_EMAIL = re.compile(r"claims\.\??email\b|claims\[\??[\"']email[\"']\]")
+_VERIFIED = re.compile(r"\bemail_verified\b")
+_KEY = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-a-z0-9._~/%]+")
+_RESERVED = re.compile(r"(.*\.)?(k8s|kubernetes)\.io/.*")
 
 
 @dataclass(frozen=True)
@@ -126,8 +130,6 @@ def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
 def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
     rules = ("claimValidationRules", "userValidationRules")
     _known(told, path, ("issuer", "claimMappings", *rules))
-    if _objects(told, "userValidationRules", path):
-        raise _Fault(f"{path}userValidationRules: CEL expressions are not served here")
     issuer = _object(told, "issuer", path)
     here = f"{path}issuer."
     _known(
@@ -143,11 +145,13 @@ def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
     mappings = _object(told, "claimMappings", path)
     where = f"{path}claimMappings."
     _known(mappings, where, ("username", "groups", "uid", "extra"))
-    if _objects(mappings, "extra", where):
-        raise _Fault(f"{where}extra: CEL expressions are not served here")
     username = _claim(mappings, "username", where)
     if username is None:
         raise _Fault(f"{where}username.claim is missing: the claim that names the user")
+    extra = _extra(mappings, where)
+    claim_rules = _rules(told, "claimValidationRules", path, CLAIMS)
+    looked_at = [each.expression for each in claim_rules] + [each for _, each in extra]
+    _check_email(username, looked_at)
     return Issuer(
         url=url,
         discovery_url=discovery,
@@ -155,7 +159,10 @@ def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
         username=username,
         groups=_claim(mappings, "groups", where),
         uid=_uid(mappings, where),
+        extra=extra,
         required=_required(told, path),
+        claim_rules=claim_rules,
+        user_rules=_rules(told, "userValidationRules", path, USER),
         ca_pem=_ca(issuer, here),
     )
 
@@ -181,10 +188,16 @@ def _audiences(issuer: Mapping[str, Any], path: str) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | None:
+def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | Expression | None:
     told, here = _object(mappings, name, path), f"{path}{name}."
-    _known(told, here, ("claim", "prefix"))
+    _known(told, here, ("claim", "prefix", "expression"))
     claim = _text(told, "claim", here)
+    if told.get("expression"):
+        if claim or told.get("prefix") is not None:
+            raise _Fault(
+                f"{here}expression: there is a claim or a prefix as well; give one of them"
+            )
+        return _expression(told, "expression", here)
     if claim and told.get("prefix") is None:
         raise _Fault(f'{here}prefix is missing: what names of this issuer begin with; "" for none')
     prefix = _text(told, "prefix", here)
@@ -193,16 +206,74 @@ def _claim(mappings: Mapping[str, Any], name: str, path: str) -> Claim | None:
     return Claim(claim, prefix) if claim else None
 
 
-def _uid(mappings: Mapping[str, Any], path: str) -> str:
+def _uid(mappings: Mapping[str, Any], path: str) -> str | Expression:
     told = _object(mappings, "uid", path)
-    _known(told, f"{path}uid.", ("claim",))
-    return _text(told, "claim", f"{path}uid.")
+    _known(told, f"{path}uid.", ("claim", "expression"))
+    claim = _text(told, "claim", f"{path}uid.")
+    if not told.get("expression"):
+        return claim
+    if claim:
+        raise _Fault(f"{path}uid.expression: there is a claim as well; give one of them")
+    return _expression(told, "expression", f"{path}uid.")
+
+
+def _extra(mappings: Mapping[str, Any], path: str) -> tuple[tuple[str, Expression], ...]:
+    extra: dict[str, Expression] = {}
+    for index, told in enumerate(_objects(mappings, "extra", path)):
+        here = f"{path}extra[{index}]."
+        _known(told, here, ("key", "valueExpression"))
+        key = _text(told, "key", here)
+        if not _KEY.fullmatch(key) or key in extra:
+            raise _Fault(f"{here}key: give another, of small letters, such as example.com/team")
+        if _RESERVED.fullmatch(key):
+            raise _Fault(f"{here}key: {key.partition('/')[0]} is Kubernetes' own")
+        extra[key] = _expression(told, "valueExpression", here)
+    return tuple(extra.items())
+
+
+def _rules(told: Mapping[str, Any], name: str, path: str, about: str) -> tuple[Rule, ...]:
+    """The rules of a list that are expressions."""
+    rules = []
+    for index, rule in enumerate(_objects(told, name, path)):
+        here = f"{path}{name}[{index}]."
+        if about == USER or rule.get("expression"):
+            _known(rule, here, ("expression", "message"))
+            message = _text(rule, "message", here)
+            if not message.isprintable():
+                raise _Fault(f"{here}message is more than one line")
+            rules.append(Rule(_expression(rule, "expression", here, about), message))
+    return tuple(rules)
+
+
+def _expression(told: Mapping[str, Any], name: str, path: str, about: str = CLAIMS) -> Expression:
+    text = _text(told, name, path)
+    if not text.strip():
+        raise _Fault(f"{path}{name} is missing")
+    found = Expression(text, f"{path}{name}", about)
+    try:
+        found.check()
+    except ValueError as problem:
+        raise _Fault(f"{path}{name}: {problem}") from None
+    return found
+
+
+def _check_email(username: Claim | Expression, looked_at: Sequence[Expression]) -> None:
+    """An email names somebody only if some expression has looked whether it is verified."""
+    if not isinstance(username, Expression) or not _EMAIL.search(username.text):
+        return
+    if not any(_VERIFIED.search(each.text) for each in (username, *looked_at)):
+        raise _Fault(
+            f"{username.field} uses claims.email: claims.email_verified must be used in it, in an "
+            "extra or in a rule as well"
+        )
 
 
 def _required(told: Mapping[str, Any], path: str) -> tuple[tuple[str, str], ...]:
     required: dict[str, str] = {}
     for index, rule in enumerate(_objects(told, "claimValidationRules", path)):
         here = f"{path}claimValidationRules[{index}]."
+        if rule.get("expression"):
+            continue
         _known(rule, here, ("claim", "requiredValue"))
         claim = _text(rule, "claim", here)
         if not claim:
@@ -224,10 +295,8 @@ def _ca(issuer: Mapping[str, Any], path: str) -> bytes:
 
 
 def _known(told: Mapping[str, Any], path: str, fields: Collection[str]) -> None:
-    for name, value in told.items():
-        if name in _EXPRESSIONS and value:
-            raise _Fault(f"{path}{name}: CEL expressions are not served here")
-        if name not in fields and name not in _EXPRESSIONS:
+    for name in told:
+        if name not in fields:
             raise _Fault(f"{path}{name} is not known here")
 
 

@@ -21,6 +21,7 @@ from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jose import InvalidToken
 from twisted_exec.auth.jose_keys import ALGORITHMS
+from twisted_exec.auth.oidc_cel import Expression, Rule
 from twisted_exec.auth.x509 import CREDENTIAL_ID
 
 _LIMIT_URL = 2048
@@ -46,7 +47,10 @@ class Issuer:
     :param username: a claim with a string.
     :param groups: a claim with a string or a list of them; ``None`` for no groups.
     :param uid: a claim with a string; empty for none.
+    :param extra: by key, each a string or a list of them; what is empty is left out.
     :param required: claims that must have these values.
+    :param claim_rules: what must be true of the claims.
+    :param user_rules: what must be true of the user that they make.
     :param algorithms: what its tokens may be signed with.
     :param ca_pem: who signs its server's certificate; empty for the system's CAs.
     :param discovery_url: of its discovery document, where that is not beneath ``url``.
@@ -54,10 +58,13 @@ class Issuer:
 
     url: str
     audiences: tuple[str, ...]
-    username: Claim
-    groups: Claim | None = None
-    uid: str = ""
+    username: Claim | Expression
+    groups: Claim | Expression | None = None
+    uid: str | Expression = ""
+    extra: tuple[tuple[str, Expression], ...] = ()
     required: tuple[tuple[str, str], ...] = ()
+    claim_rules: tuple[Rule, ...] = ()
+    user_rules: tuple[Rule, ...] = ()
     algorithms: tuple[str, ...] = ALGORITHMS
     ca_pem: bytes = b""
     discovery_url: str = ""
@@ -104,37 +111,72 @@ def user_of(claims: Mapping[str, Any], issuer: Issuer) -> User:
     for name, value in issuer.required:
         if claims.get(name) != value:
             raise InvalidToken(f"it has not the required claim {name}")
-    if issuer.username.name == "email" and claims.get("email_verified", True) is not True:
+    for rule in issuer.claim_rules:
+        rule.confirm(claims)
+    username = issuer.username
+    by_email = isinstance(username, Claim) and username.name == "email"
+    if by_email and claims.get("email_verified", True) is not True:
         raise InvalidToken("its email is not verified")
-    name = _named(_text(claims, issuer.username.name), issuer.username)
-    uid = _text(claims, issuer.uid) if issuer.uid else ""
-    groups = _groups(claims, issuer.groups) if issuer.groups else []
-    return User(name, with_authenticated(name, groups), uid=uid, extra=_credential(claims))
+    name = _name(_text(claims, username), username)
+    groups = [_name(each, issuer.groups) for each in _texts(claims, issuer.groups) if each]
+    uid = _text(claims, Claim(issuer.uid) if isinstance(issuer.uid, str) else issuer.uid)
+    extra = {key: _printable(_texts(claims, each), each) for key, each in issuer.extra}
+    extra = {key: values for key, values in extra.items() if values}
+    told = {"username": name, "uid": uid, "groups": groups, "extra": _lists(extra)}
+    for rule in issuer.user_rules:
+        rule.confirm(told)
+    return User(name, with_authenticated(name, groups), uid, extra | _credential(claims))
 
 
-def _text(claims: Mapping[str, Any], claim: str) -> str:
-    value = claims.get(claim)
+_Source = Claim | Expression | None
+
+
+def _told(source: _Source) -> str:
+    return f"its claim {source.name}" if isinstance(source, Claim) else getattr(source, "field", "")
+
+
+def _value(claims: Mapping[str, Any], source: _Source) -> Any:
+    if isinstance(source, Expression):
+        return source.value(claims)
+    return claims.get(source.name) if source is not None else None
+
+
+def _text(claims: Mapping[str, Any], source: _Source) -> str:
+    if source == Claim(""):
+        return ""
+    value = _value(claims, source)
     if not isinstance(value, str) or not value:
-        raise InvalidToken(f"its claim {claim} is no text")
+        raise InvalidToken(f"{_told(source)} is no text")
     return value
 
 
-def _named(value: str, claim: Claim) -> str:
+def _texts(claims: Mapping[str, Any], source: _Source) -> list[str]:
+    value = _value(claims, source)
+    value = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InvalidToken(f"{_told(source)} is neither a text nor a list of them")
+    return value
+
+
+def _name(value: str, source: _Source) -> str:
     """A user or a group by name, which every hop must be able to forward."""
-    name = claim.prefix + value
-    if not name.isprintable() or name != name.strip():
-        raise InvalidToken(f"its claim {claim.name} has characters that no name has")
+    (name,) = _printable([value], source)
+    name = source.prefix + name if isinstance(source, Claim) else name
+    if name != name.strip():
+        raise InvalidToken(f"{_told(source)} has characters that no name has")
     if name.startswith(_RESERVED):
-        raise InvalidToken(f"its claim {claim.name} has a name that begins with {_RESERVED}")
+        raise InvalidToken(f"{_told(source)} has a name that begins with {_RESERVED}")
     return name
 
 
-def _groups(claims: Mapping[str, Any], claim: Claim) -> Sequence[str]:
-    told = claims.get(claim.name)
-    told = [] if told is None else [told] if isinstance(told, str) else told
-    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
-        raise InvalidToken(f"its claim {claim.name} is neither a text nor a list of them")
-    return [_named(each, claim) for each in told if each]
+def _printable(values: Sequence[str], source: _Source) -> tuple[str, ...]:
+    if not all(each.isprintable() for each in values):
+        raise InvalidToken(f"{_told(source)} has characters that no name has")
+    return tuple(each for each in values if each)
+
+
+def _lists(extra: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in extra.items()}
 
 
 def _credential(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
