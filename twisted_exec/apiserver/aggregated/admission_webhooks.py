@@ -74,8 +74,8 @@ class Reinvocation:
 class Deadline:
     """When everything about one request must be over."""
 
-    def __init__(self, clock: IReactorTime, seconds: float = REQUEST_SECONDS) -> None:
-        self._clock, self._at = clock, clock.seconds() + seconds
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock, self._at = clock, clock.seconds() + REQUEST_SECONDS
 
     def within(self, seconds: float) -> float:
         """
