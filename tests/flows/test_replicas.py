@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.protocol import Protocol
 from twisted.trial.unittest import TestCase
 
 from tests import needs
@@ -20,6 +23,8 @@ from twisted_exec.api.status import APIError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig import load
+from twisted_exec.tls.client import ClientTLS
+from twisted_exec.tls.endpoints import client_endpoint
 
 from . import kubectls
 from .consoles import Screen, watch
@@ -31,8 +36,27 @@ from .surviving import Survival
 reactor: Any = _reactor
 
 MACHINES = kinds.MACHINES.resource
-DELAY_SECONDS = 2
+DELAY_SECONDS = 3
 DRAIN_SECONDS = 3
+
+
+class Asking(Protocol):
+    """Asks whether a server is ready."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.answered: Deferred[bytes] = Deferred()
+
+    def connectionMade(self) -> None:
+        self.transport.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+    def dataReceived(self, data: bytes) -> None:
+        self.answer += data
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.answered.callback(self.answer)
 
 
 class ReplicasTestCase(TestCase):
@@ -225,19 +249,20 @@ class RollingRestartTests(ReplicasTestCase):
 
     async def turned_away(self, replica: Replica) -> None:
         """Not ready, and no new sessions, while it still listens."""
-        while True:
-            code, _, told = await kubectls.run(
-                shutil.which("kubectl") or "",
-                *("get", "--raw", "/readyz"),
-                env={"KUBECONFIG": replica.kubeconfig},
-            )
-            if code:
-                break
-        self.assertIn("the server is currently unable to handle the request", told)
+        while b" 200 " in (told := await self.readyz(replica)):
+            await pause()
+        self.assertIn(b" 503 ", told)
         with self.assertRaises(APIError) as caught:
             await watch(replica.kubeconfig, "sh")
         self.assertEqual(caught.exception.code, 503)
         self.assertIn("shutting down", caught.exception.message)
+
+    async def readyz(self, replica: Replica) -> bytes:
+        """The whole answer, as anybody gets it."""
+        tls = ClientTLS("127.0.0.1", ca_pem=Path(self.replicas.pki.serving_ca).read_bytes())
+        endpoint = client_endpoint(reactor, "127.0.0.1", replica.port, tls)
+        asking: Any = await connectProtocol(endpoint, Asking())
+        return await asking.answered
 
     async def served(self, replica: Replica) -> None:
         screen = await watch(replica.kubeconfig, "sh")
