@@ -265,8 +265,9 @@ class Election(Service):
     def _failed(self, failure: Failure) -> None:
         if failure.check(Conflict, AlreadyExists, defer.CancelledError):
             return  # another was faster; or it stops
-        told = failure.getErrorMessage() or "no answer in time"
-        if not failure.check(APIError, defer.TimeoutError):
+        late = failure.check(defer.TimeoutError)
+        told = "no answer in time" if late else failure.getErrorMessage()
+        if not late and not failure.check(APIError):
             self._log.failure("asking for the lease failed", failure)
         elif told != self._told:
             self._log.warn("the lease cannot be had: {why}", why=told)

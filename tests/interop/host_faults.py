@@ -1,0 +1,132 @@
+"""
+What a host does to a server behind it: it says anew whom to believe, it does not answer, it goes and
+comes back.  A real kube-apiserver, with our server as the manifests deploy it.
+
+``KUBE_APISERVER=... python -m twisted.trial tests.interop.host_faults``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.flows.consoles import Screen, watch
+from tests.interop import chains
+from tests.interop.aggregated_cluster import AggregatedCluster
+from tests.interop.hosts import kubectl
+from tests.interop.programs import free_port
+from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import write_kubeconfig
+
+POOL, MACHINE = "shells", "vm"
+EXEC = {
+    "apiGroups": ["compute.ironcore.dev"],
+    "resources": ["machines", "machines/exec"],
+    "verbs": ["get", "create"],
+}
+
+
+class HostFaultTests(TestCase):
+    """Consoles of a machine behind a host, while the host is not as it should be."""
+
+    skip = needs.kube_apiserver()
+    timeout = 600
+
+    async def setUp(self) -> None:
+        self.cluster = AggregatedCluster(str(needs.kube_apiserver_program()), "faults")
+        self.addCleanup(self.cluster.stop)
+        await deferToThread(self.start)
+
+    def start(self) -> None:
+        cluster = self.cluster
+        cluster.start()
+        chains.prepare(cluster)
+        runtime = chains.our_runtime(cluster.programs, cluster.make.revision)
+        chains.our_poollet(cluster, POOL, runtime)
+        cluster.apply(
+            {
+                "apiVersion": "compute.ironcore.dev/v1alpha1",
+                "kind": "Machine",
+                "metadata": {"name": MACHINE, "namespace": "default"},
+                "spec": {"machineClassRef": {"name": chains.CLASS}},
+            }
+        )
+        cluster.programs.until("the machine runs", lambda: self.state(cluster.kubeconfig))
+
+    def state(self, kubeconfig: str) -> bool:
+        told = kubeconfig and kubectl(
+            kubeconfig, "get", "machine", MACHINE, "-o", "json", check=False
+        )
+        return bool(told) and json.loads(told).get("status", {}).get("state") == "Running"
+
+    def direct(self, user: str) -> str:
+        """A kubeconfig by which a user reaches our server past its host."""
+        pair = self.cluster.may(user, EXEC)
+        path = self.cluster.programs.path(f"direct-{user}.kubeconfig")
+        write_kubeconfig(
+            path,
+            server=self.cluster.own_url,
+            ca_pem=read_file(self.cluster.pki.serving_ca),
+            certificate_pem=read_file(pair.certificate),
+            key_pem=read_file(pair.key),
+            user=user,
+        )
+        return path
+
+    async def is_alive(self, screen: Screen, word: str) -> None:
+        await screen.ask(f"echo {word}-$((40+2))\n".encode(), f"{word}-42".encode())
+
+    async def until(self, what: str, true: Any) -> None:
+        await deferToThread(self.cluster.programs.until, what, true)
+
+    async def test_rotation(self) -> None:
+        """
+        Another kube-apiserver of the same cluster has a proxy certificate of another CA and name:
+        both are believed, and who came by the first stays.
+        """
+        cluster = self.cluster
+        screen = await watch(cluster.kubeconfig, MACHINE)
+        await self.is_alive(screen, "before")
+        authority = Authority.create("newer front proxy CA")
+        ca = cluster.programs.write("front-ca-2.crt", authority.certificate_pem.decode())
+        front = cluster.pki.pair("front-proxy-2")
+        authority.issue_client("front-proxy-2").write(front.certificate, front.key)
+        cluster.port = free_port()
+        second = cluster.user("other-admin", ["system:masters"])
+        serving = cluster.pki.pair("apiserver")
+        await deferToThread(cluster.start_kube, serving, front, ca, "front-proxy-2")
+        await self.until("the second is believed", lambda: self.state(second))
+        self.assertIn("says anew whom to believe", cluster.programs.log(cluster.own_program))
+        other = await watch(second, MACHINE)
+        await self.is_alive(screen, "first")
+        await other.until(b"first-42")  # who came second looks on
+        await other.leave()
+        await screen.leave()
+
+    async def test_silence(self) -> None:
+        """
+        While the host does not answer, consoles that are open go on, and the server is ready; when
+        it does, all is as before.
+        """
+        cluster = self.cluster
+        direct = await deferToThread(self.direct, "jane")
+        screen = await watch(direct, MACHINE)
+        await self.is_alive(screen, "before")
+        pid = cluster.programs.pid("kube-apiserver")
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, pid, signal.SIGCONT)
+        log = cluster.programs.log
+        await self.until("it is noticed", lambda: "in time" in log(cluster.own_program))
+        await self.is_alive(screen, "meanwhile")
+        os.kill(pid, signal.SIGCONT)
+        await self.until("it serves", lambda: self.state(cluster.kubeconfig))
+        await self.is_alive(screen, "after")
+        await screen.leave()
+        self.assertNotIn("Traceback", log(cluster.own_program))
