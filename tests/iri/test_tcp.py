@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import tempfile
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
@@ -83,6 +84,21 @@ class MutualTests(TCPCase):
         client = self.connect(self.serve(), client_identity("poollet"), ca="others")
         self.assertEqual(await self.refused(client), 503)
         self.assertEqual(self.runtime.calls, [])
+
+    async def test_ended(self) -> None:
+        """A certificate whose time is over is told by whoever it is, on either side."""
+        before = datetime.now(UTC) - timedelta(days=400)
+        late = authority("users").issue_client("poollet", now=before)
+        server = self.serve()
+        client = self.connect(server, late)
+        self.assertEqual(await self.refused(client), 503)
+        self.assertIn("our certificate ended on", client.trouble)
+        theirs = authority("serving").issue_server(["localhost"], now=before)
+        self.files("server", theirs, "users")
+        client = self.connect(server, client_identity("poollet"))
+        self.assertEqual(await self.refused(client), 503)
+        self.assertIn("certificate has expired", client.trouble)
+        self.assertNotIn("our certificate", client.trouble)
 
     async def test_wrong_name(self) -> None:
         """Nor to one whose certificate has another name."""

@@ -22,6 +22,7 @@ from zope.interface import implementer
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable, one_line
 from twisted_exec.streaming import grpc_calls
 from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
+from twisted_exec.tls.pem import time_problem
 
 from .answers import read_answer
 from .interfaces import IMachineLogs, IMachineRuntime
@@ -240,7 +241,7 @@ class IRIClient(Service):
             return cast("Message | APIError", read)
         trailing = future.trailing_metadata() or ()
         if code is grpc.StatusCode.UNAVAILABLE and told_status(trailing) is None:
-            return self._unreachable(future.details())
+            return self._unreachable(self._with_our_part(future.details() or ""))
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._timeouts += 1
         else:
@@ -252,6 +253,13 @@ class IRIClient(Service):
         if self.trouble:
             self.trouble = ""
             self._log.info("the machine runtime at {target} answers again", target=self.target)
+
+    def _with_our_part(self, why: str) -> str:
+        """grpcio only says that a server which does not take our certificate closed the socket."""
+        if self._files is None:
+            return why
+        problem = time_problem(self._files.current()[1], "our certificate")
+        return f"{why} ({problem})" if problem else why
 
     def _unreachable(self, why: str) -> APIError:
         """Told to operators with the address, once; to users without."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -32,7 +31,7 @@ from twisted_exec.kube.proxy import Proxy, proxied
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint, client_endpoint_over
 from twisted_exec.tls.errors import TLSConfigError
-from twisted_exec.tls.pem import certificates
+from twisted_exec.tls.pem import time_problem
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -178,22 +177,11 @@ def told_why(refused: APIError, config: ClientConfig) -> APIError:
 
 
 def _certificate_problem(config: ClientConfig) -> str:
-    """Why nobody takes our certificate now; empty when its time is not the reason."""
     try:
         content = config.certificate.read()
-        if not content:
-            return ""
-        own = certificates(content, "our certificate")[0]
-    except (KubeConfigError, TLSConfigError):
+    except KubeConfigError:
         return ""
-    begin, end, now = own.not_valid_before_utc, own.not_valid_after_utc, datetime.now(UTC)
-    if end < now:
-        return f"our certificate ended on {end:%Y-%m-%d at %H:%M:%S} UTC"
-    if now < begin:
-        return (
-            f"our certificate begins on {begin:%Y-%m-%d at %H:%M:%S} UTC only: is the clock right?"
-        )
-    return ""
+    return time_problem(content, "our certificate")
 
 
 def identity_stamp(config: ClientConfig) -> object:

@@ -8,6 +8,7 @@ Every parser here takes ``what``: how to name the source in an error, such as
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -54,6 +55,24 @@ def _is_cut(pem: bytes) -> bool:
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
     return bool(rest) and _BEGIN.startswith(rest)
+
+
+def time_problem(pem: bytes, what: str) -> str:
+    """
+    Why nobody takes a certificate now; empty when its time is not the reason.
+
+    :param pem: empty, or what cannot be read, is for others to complain about.
+    """
+    try:
+        own = certificates(pem, what)[0]
+    except TLSConfigError:
+        return ""
+    begin, end, now = own.not_valid_before_utc, own.not_valid_after_utc, datetime.now(UTC)
+    if end < now:
+        return f"{what} ended on {end:%Y-%m-%d at %H:%M:%S} UTC"
+    if now < begin:
+        return f"{what} begins on {begin:%Y-%m-%d at %H:%M:%S} UTC only: is the clock right?"
+    return ""
 
 
 def private_key(pem: bytes, what: str) -> PrivateKey:
