@@ -16,7 +16,7 @@ from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
-from twisted_exec.observe.metrics import SessionMetrics
+from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
 from twisted_exec.poollet import acting, around, plan
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
@@ -59,6 +59,7 @@ class ObservingPageTests(SynchronousTestCase):
         """Names as Prometheus shows them, with their labels."""
         registry = CollectorRegistry()
         SessionMetrics(registry).refused(403)
+        ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [one for metric in registry.collect() for one in metric.samples]

@@ -4,9 +4,10 @@ Tests for :mod:`twisted_exec.observe.metrics`.
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.metrics import SessionMetrics, metrics_text, new_registry
+from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics, metrics_text, new_registry
 
 
 class SessionMetricsTests(SynchronousTestCase):
@@ -52,3 +53,24 @@ class SessionMetricsTests(SynchronousTestCase):
     def test_process(self) -> None:
         """The process's own figures can be had as well."""
         self.assertIn(b"process_open_fds", metrics_text(new_registry()))
+
+
+class ExpiryMetricsTests(SynchronousTestCase):
+    """Tests for :class:`ExpiryMetrics`."""
+
+    def test_seconds(self) -> None:
+        """How long each is good yet, or for how long it has been no more."""
+        registry, ends = CollectorRegistry(), {"tls-cert-file": 130.0, "client-ca-file": 70.0}
+        ExpiryMetrics(registry, lambda: ends, lambda: 100.0)
+        text = metrics_text(registry).decode()
+        name = "twisted_exec_certificate_expiry_seconds"
+        self.assertIn(f'{name}{{file="tls-cert-file"}} 30.0\n', text)
+        self.assertIn(f'{name}{{file="client-ca-file"}} -30.0\n', text)
+
+    def test_nothing_yet(self) -> None:
+        """Nobody looks for files before somebody asks: programs are made before they start."""
+
+        def look() -> dict[str, float]:
+            raise AssertionError("asked too early")
+
+        ExpiryMetrics(CollectorRegistry(), look)

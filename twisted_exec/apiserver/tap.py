@@ -22,9 +22,11 @@ from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.observe.program import duration, refusal, seconds, stop_once, tell_start
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.expiry import Expiry
 
 _NEEDED = {
     "tls-cert-file": "the certificate that clients see",
@@ -234,7 +236,10 @@ def makeService(options: Options) -> IService:
     stop_once(reactor)
     audit = JSONLinesAudit(options["audit-log"])
     try:
-        server = APIServer(settings(options), options["storage"](reactor), audit, reactor)
+        metrics = new_registry()
+        ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
+        store = options["storage"](reactor)
+        server = APIServer(settings(options), store, audit, reactor, metrics=metrics)
     except (KubeConfigError, TLSConfigError) as error:
         raise refusal(options.program, str(error)) from None
     tell_start(server.when_ready(), options.program, reactor)

@@ -7,11 +7,16 @@ process.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """The media type of :func:`metrics_text`."""
@@ -81,3 +86,40 @@ class SessionMetrics:
     def refused(self, code: int) -> None:
         """A session was refused with an HTTP status."""
         self._refused.labels(str(code)).inc()
+
+
+class ExpiryMetrics(Collector):
+    """
+    ``twisted_exec_certificate_expiry_seconds{file}``: how long certificates are good yet; below zero
+    when they are over.
+
+    :param ends: the end of each, in seconds since the epoch, by a name that may be shown to anyone.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        ends: Callable[[], Mapping[str, float]],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._ends, self._now = ends, now
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Called by the registry, before there need be any files."""
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry when somebody asks."""
+        family, now = self._family(), self._now()
+        for name, end in self._ends().items():
+            family.add_metric([name], end - now)
+        return [family]
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "twisted_exec_certificate_expiry_seconds",
+            "How long a certificate is good yet, by the option that names it.",
+            labels=["file"],
+        )

@@ -28,6 +28,7 @@ from twisted_exec.observe.notify import READY, STOPPING, notify
 from twisted_exec.wire.upgrade import read_origin
 
 _log = Logger()
+_CERTIFICATES = ("cert-file", "ca-file", "client-certificate", "certificate-authority")
 _exit_code = 0
 
 
@@ -71,6 +72,12 @@ class ProgramOptions(Options):
         for name in self.paths:
             if self[name]:
                 self[name] = os.path.abspath(self[name])
+
+    def certificates(self) -> dict[str, str]:
+        """The paths of certificates and CAs that are given, by the names of their options."""
+        return {
+            name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
+        }
 
 
 class BrowserOptions(ProgramOptions):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import BrowserOptions, refusal, seconds, stop_once, tell_start
 from twisted_exec.poollet import downward
 from twisted_exec.poollet.allowed import place
@@ -37,6 +39,7 @@ from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.service import Poollet, Settings
 from twisted_exec.poollet.serving import SIGNER
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.unix import uid_of
 
 PROGRAM = "exec-poollet"
@@ -266,6 +269,7 @@ def _program(options: Options, reactor: Any) -> Program:
     if not options["bootstrap-kubeconfig"]:
         client = _client(config.current, reactor)
         poollet = Poollet(settings(options), client, *told, checks=[audit.check])
+        _watch_expiry(poollet, options, config)
         return Program(poollet, runtime, client)
     identity = ClientCertificate(
         config.current,
@@ -279,7 +283,16 @@ def _program(options: Options, reactor: Any) -> Program:
     poollet = Poollet(
         settings(options), identity.client, *told, checks=[audit.check], identity=identity
     )
+    _watch_expiry(poollet, options, config)
     return Program(poollet, runtime, identity)
+
+
+def _watch_expiry(poollet: Poollet, options: Options, config: FollowedConfig) -> None:
+    files = options.certificates()
+    for name in ("tls", "client") if options["cert-dir"] else ():
+        files[f"cert-dir/{name}.crt"] = os.path.join(options["cert-dir"], f"{name}.crt")
+    told = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(poollet.registry, Expiry(files, told).ends)
 
 
 def _client(current: Callable[[], ClientConfig], reactor: Any) -> KubeClient:

@@ -11,8 +11,10 @@ from twisted.application.service import IService
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.expiry import Expiry
 
 from .config import ConfigError, load
 from .host import RuntimeHost, Settings
@@ -56,7 +58,9 @@ def makeService(options: Options) -> IService:
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:
     audit = JSONLinesAudit(options["audit-log"])
-    return RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
+    host = RuntimeHost(settings(options), audit, reactor, checks=[audit.check])
+    ExpiryMetrics(host.streams.registry, Expiry(options.certificates()).ends)
+    return host
 
 
 def settings(options: Options) -> Settings:

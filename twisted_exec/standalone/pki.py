@@ -10,6 +10,7 @@ its time is over: who is connected stays so.  The services notice replaced files
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,6 +56,12 @@ class Certificates:
     poollet: Pair
     poollet_client: Pair
     admin: Pair
+
+    def files(self) -> dict[str, str]:
+        """The paths of all certificates, authorities too, by their names."""
+        shown = (self.apiserver, self.forwarding, self.poollet, self.poollet_client, self.admin)
+        pairs = (*shown, *map(self.pki.pair, AUTHORITIES))
+        return {os.path.basename(pair.certificate): pair.certificate for pair in pairs}
 
 
 def prepare(directory: str, now: datetime, dialect: Dialect) -> Certificates:

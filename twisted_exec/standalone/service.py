@@ -38,6 +38,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedFiles
 from twisted_exec.kube.kubeconfig import ClientConfig, Material
 from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
@@ -58,6 +59,7 @@ from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING, Pair, write_kubeconfig
 from twisted_exec.tls.unix import runtime_directory
@@ -226,7 +228,9 @@ class Standalone(Service):
             allowed_origins=self.settings.allowed_origins,
         )
         make = self.settings.storage or partial(SQLiteStorage, self._state.file(OBJECTS))
-        return APIServer(settings, make(self._reactor), audit, self._reactor)
+        metrics = new_registry()
+        ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
+        return APIServer(settings, make(self._reactor), audit, self._reactor, metrics=metrics)
 
     def _identities(self, pki: PKI) -> Identities:
         uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""

@@ -20,8 +20,10 @@ from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.expiry import Expiry
 
 from ..serving import FILES, ServingOptions
 from .host import BrokerHost, Settings
@@ -165,6 +167,8 @@ def _program(options: Options, reactor: Any) -> Program:
     host = BrokerHost(
         settings(options), client, config.current, audit, reactor, checks=[audit.check]
     )
+    told = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), told).ends)
     return Program(host, client)
 
 
