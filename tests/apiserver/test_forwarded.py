@@ -94,13 +94,14 @@ class ForwardedTests(ChainTestCase):
 
     async def test_trailers(self) -> None:
         """What comes behind a body is no header."""
-        for name in (*NAMES, *IMPERSONATING):
-            for way in UPGRADES:
-                request = self.upgrade(way, b"Trailer: %s\r\n" % name).replace(
-                    b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n"
-                )
-                code = await self.send(request + b"0\r\n%s: canary\r\n\r\n" % name)
-                self.assertIn(code, (101, 400), (way, name))
+        names = (*NAMES, *IMPERSONATING)
+        trailers = b"".join(b"%s: canary\r\n" % name for name in names)
+        for way in UPGRADES:
+            request = self.upgrade(way, b"Trailer: %s\r\n" % b", ".join(names)).replace(
+                b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n"
+            )
+            code = await self.send(request + b"0\r\n%s\r\n" % trailers)
+            self.assertIn(code, (101, 400), way)
 
     async def test_two_lengths(self) -> None:
         """A second request hidden in the body of the first reaches nobody."""

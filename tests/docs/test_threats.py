@@ -38,7 +38,7 @@ def rows(title: str) -> list[list[str]]:
 
 
 @cache
-def tests_of(module: str) -> frozenset[str]:
+def named_in(module: str) -> frozenset[str]:
     """The names of a module's tests, such as those of ``auth.test_jose``."""
     path = TESTS.joinpath(*module.split(".")).with_suffix(".py")
     if not path.is_file():
@@ -71,9 +71,9 @@ class ThreatsPageTests(SynchronousTestCase):
             for threat, _, _, told in rows(title):
                 for name in _NAME.findall(told):
                     module, _, test = name.rpartition(".")
-                    self.assertIn(test, tests_of(module), f"{threat}: {name}")
+                    self.assertIn(test, named_in(module), f"{threat}: {name}")
 
     def test_vanished(self) -> None:
         """A test that is not there is missed."""
-        self.assertNotIn("test_nothing", tests_of("auth.test_jose"))
-        self.assertEqual(tests_of("auth.test_nothing"), frozenset())
+        self.assertNotIn("test_nothing", named_in("auth.test_jose"))
+        self.assertEqual(named_in("auth.test_nothing"), frozenset())
