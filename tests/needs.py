@@ -97,6 +97,21 @@ def newer_etcd_program() -> str | None:
     return shutil.which(os.environ.get("ETCD_NEWER", "etcd-3.5"))
 
 
+def aggregated() -> str | None:
+    """Why a server of ours cannot be tried behind a real kube-apiserver here, or ``None``."""
+    if not kube_controller_manager_program():
+        return (
+            "kube-controller-manager is not on PATH, nor where KUBE_CONTROLLER_MANAGER says "
+            "(see tests/interop)"
+        )
+    return kube_apiserver() or kubectl()
+
+
+def kube_controller_manager_program() -> str | None:
+    """A kube-controller-manager, built from Go modules."""
+    return shutil.which(os.environ.get("KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
+
+
 def ser2net() -> str | None:
     """Why a real ser2net cannot be asked here, or ``None``."""
     return None if shutil.which("ser2net") else "ser2net is not on PATH (ser2net)"

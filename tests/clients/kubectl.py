@@ -34,7 +34,7 @@ class Kubectl(Client):
 
     def __init__(self, path: str, minor: str, version: str) -> None:
         self.name = f"kubectl {minor}"
-        self._path, self._version = path, version
+        self.path, self.minor, self._version = path, minor, version
 
     async def version(self) -> str:
         return self._version
@@ -205,7 +205,7 @@ class Kubectl(Client):
         }
 
     def _start(self, place: Place, *argv: str, env: Mapping[str, str] | None = None) -> Program:
-        return programs.start([self._path, *argv], env={**self._env(place), **(env or {})})
+        return programs.start([self.path, *argv], env={**self._env(place), **(env or {})})
 
     async def _run(
         self, place: Place, *argv: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
@@ -229,7 +229,7 @@ class Kubectl(Client):
 
     def _terminal(self, place: Place, *argv: str) -> Program:
         """In a terminal of 80 by 24."""
-        return programs.terminal([self._path, *argv], **self._env(place))
+        return programs.terminal([self.path, *argv], **self._env(place))
 
     async def _talk(self, place: Place, *argv: str) -> None:
         program = self._terminal(place, *argv)

@@ -93,8 +93,20 @@ def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Itera
             role = _ours(each)
             part = name.removeprefix(PEOPLE)
             role["metadata"]["name"] = f"twisted-exec:{whose}:aggregate-to-{part}"
-            role["rules"] = rules
+            role["rules"] = [_asked_twice(rule) for rule in rules]
             yield role
+
+
+def _asked_twice(rule: Object) -> Object:
+    """
+    A rule about consoles, as it must be behind a kube-apiserver.
+
+    It asks by the method for itself before it passes a request on; ours asks for ``create``,
+    whatever the method.
+    """
+    if any(each.endswith("/exec") for each in rule.get("resources", [])):
+        return {**rule, "verbs": ["get", *rule["verbs"]]}
+    return rule
 
 
 def _groups(rule: Object) -> list[str]:

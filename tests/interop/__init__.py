@@ -39,4 +39,13 @@ nothing, passes them over.
 
 * ``replicas``: ``kill -9`` of one of two API servers on one etcd, fifty times (or as often as
   ``REPLICAS_KILLED`` says), for about four minutes; with ``etcd``.
+
+* ``aggregated`` and ``attacker``: our API server behind that kube-apiserver, with a
+  kube-controller-manager, as the manifests of the documentation deploy it: every kubectl, for
+  ten minutes, and whoever may look on only.  The latter as ``kube-controller-manager`` on ``PATH`` or
+  where ``KUBE_CONTROLLER_MANAGER`` says.  To build it::
+
+      cd tests/interop/controller_manager && v=k8s.io/component-base/version && go build -ldflags \
+          "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" \
+          -o WHERE/kube-controller-manager .
 """

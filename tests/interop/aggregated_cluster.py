@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tests import needs
 from tests.interop.chains import ours
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.ironcore import Make, ironcore
@@ -42,8 +43,8 @@ class AggregatedCluster(HostCluster):
     ours = True
     own_program = "apiserver"
 
-    def __init__(self, kube_apiserver: str, name: str = "aggregated") -> None:
-        super().__init__(kube_apiserver, name)
+    def __init__(self, name: str = "aggregated") -> None:
+        super().__init__(needs.kube_apiserver_program() or "", name)
         self.make: Make = ironcore("")
         self.own_port = free_port()
 
@@ -64,6 +65,7 @@ class AggregatedCluster(HostCluster):
         self.start_kube(
             serving, self.front, self.front_ca, FRONT, "--requestheader-uid-headers=X-Remote-Uid"
         )
+        self.start_controllers(needs.kube_controller_manager_program() or "")
         self.deploy()
         self.start_own()
         self.wait()

@@ -141,6 +141,20 @@ class HostCluster:
             ),
         )
 
+    def start_controllers(self, program: str) -> None:
+        """Those that go through all kinds: of namespaces that go, and of roles made of others."""
+        self.programs.run(
+            "kube-controller-manager",
+            program,
+            f"--kubeconfig={self.kubeconfig}",
+            "--controllers=namespace-controller,clusterrole-aggregation-controller,"
+            "root-ca-certificate-publisher-controller,serviceaccount-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+            f"--root-ca-file={self.pki.serving_ca}",
+            "--service-account-private-key-file=accounts.key",
+        )
+
     def _make_account_key(self) -> None:
         key = rsa.generate_private_key(65537, 2048)
         pem = key.private_bytes(
