@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tests.streaming.frames import KEY
 
-SECONDS = 10.0
+SECONDS, LAST_SECONDS = 10.0, 2.0
 METHODS = (
     "GET",
     "POST",
@@ -340,8 +340,12 @@ class Attacker:
                     if answer.startswith(b"HTTP/1.1 100 "):
                         answer = answer.partition(b"\r\n\r\n")[2]
                 if self._typed and answer.startswith(b"HTTP/1.1 101 "):
-                    # Whatever it opened is to do what it was told before it is closed.
-                    peer.recv(65536)
+                    # A proxy may have dropped what came too early.  What it opened is to do
+                    # what it is told before it is closed.
+                    peer.sendall(self._typed)
+                    peer.settimeout(LAST_SECONDS)
+                    while peer.recv(65536):
+                        pass
         except (OSError, ssl.SSLError):
             pass
         code = answer[9:12]
