@@ -56,7 +56,8 @@ class AggregatedChain(Chain):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = AggregatedCluster()
+        # The table's machines name a pool that there is not; its Events are its own.
+        self.cluster = AggregatedCluster("aggregated", "--no-scheduler")
 
     async def start(self) -> None:
         """As :meth:`Chain.start`; blocks."""
@@ -67,7 +68,7 @@ class AggregatedChain(Chain):
                 "apiVersion": f"{cluster.make.group}/v1alpha1",
                 "kind": "MachineClass",
                 "metadata": {"name": "pty"},
-                "capabilities": {"cpu": "1", "memory": "64Mi"},
+                "capabilities": {"cpu": "1", "memory": str(chains.MEMORY)},
             }
         )
         runtime = chains.our_runtime(cluster.programs, cluster.make.revision, class_name="pty")

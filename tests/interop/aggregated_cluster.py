@@ -36,6 +36,7 @@ class AggregatedCluster(HostCluster):
     """
     etcd, kube-apiserver, and ``exec-apiserver --aggregated`` behind it.
 
+    :param options: of ours, besides those of the manifests.
     :ivar own_port: where ours can be asked directly.
     :cvar own_program: what it is called in ``programs``.
     """
@@ -43,10 +44,10 @@ class AggregatedCluster(HostCluster):
     ours = True
     own_program = "apiserver"
 
-    def __init__(self, name: str = "aggregated") -> None:
+    def __init__(self, name: str = "aggregated", *options: str) -> None:
         super().__init__(needs.kube_apiserver_program() or "", name)
         self.make: Make = ironcore("")
-        self.own_port = free_port()
+        self.own_port, self.options = free_port(), options
 
     @property
     def own_url(self) -> str:
@@ -106,6 +107,7 @@ class AggregatedCluster(HostCluster):
             *words[1:],
             f"--kubeconfig={self.account(pod['serviceAccountName'])}",
             f"--audit-log={program}.audit",
+            *self.options,
         )
 
     def _mount(self, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, str]:

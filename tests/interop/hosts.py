@@ -142,13 +142,20 @@ class HostCluster:
         )
 
     def start_controllers(self, program: str) -> None:
-        """Those that go through all kinds: of namespaces that go, and of roles made of others."""
+        """
+        Those that go through all kinds, of namespaces that go and of roles made of others; and that
+        which signs clients' certificates.
+        """
+        clients = self.pki.pair(CLIENT)
         self.programs.run(
             "kube-controller-manager",
             program,
             f"--kubeconfig={self.kubeconfig}",
             "--controllers=namespace-controller,clusterrole-aggregation-controller,"
-            "root-ca-certificate-publisher-controller,serviceaccount-controller",
+            "root-ca-certificate-publisher-controller,serviceaccount-controller,"
+            "certificatesigningrequest-signing-controller",
+            f"--cluster-signing-cert-file={clients.certificate}",
+            f"--cluster-signing-key-file={clients.key}",
             "--leader-elect=false",
             "--secure-port=0",
             f"--root-ca-file={self.pki.serving_ca}",
