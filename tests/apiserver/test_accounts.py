@@ -131,9 +131,9 @@ class TokenRequestTests(AccountsCase):
         self.assertIn("must match the service account name if specified", told)
         told = self.refused(404, "POST", f"{ACCOUNTS}/nobody/token", self.request())
         self.assertEqual(told, 'serviceaccounts "nobody" not found')
-        machine = {"apiVersion": "v1", "kind": "Node", "name": "n"}
-        told = self.refused(400, "POST", TOKENS, self.request(boundObjectRef=machine))
-        self.assertEqual(told, "cannot bind token to object of type v1, Kind=Node")
+        pod = {"apiVersion": "v1", "kind": "Pod", "name": "p"}
+        told = self.refused(400, "POST", TOKENS, self.request(boundObjectRef=pod))
+        self.assertEqual(told, "cannot bind token to object of type v1, Kind=Pod")
         self.answer("POST", TOKENS, {}, code=201)  # which asks for nothing special
 
     def test_bound(self) -> None:
@@ -149,6 +149,19 @@ class TokenRequestTests(AccountsCase):
         self.answer("DELETE", f"{SECRETS}/pin")
         told = self.refused(401, "POST", WHO, {}, user=token)
         self.assertIn("its secret has been deleted", told)
+
+    def test_bound_to_node(self) -> None:
+        """So does one that is bound to a Node, of which it tells."""
+        nodes = "/api/v1/nodes"
+        made = self.answer("POST", nodes, {"metadata": {"name": "n"}}, code=201)
+        reference = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+        token = self.token(boundObjectRef=reference)
+        info = self.answer("POST", WHO, {}, code=201, user=token)["status"]["userInfo"]
+        extra, prefix = info["extra"], "authentication.kubernetes.io/node-"
+        told = [extra[f"{prefix}{key}"] for key in ("name", "uid")]
+        self.assertEqual(told, [["n"], [made["metadata"]["uid"]]])
+        self.answer("DELETE", f"{nodes}/n")
+        self.assertIn("its node has been deleted", self.refused(401, "POST", WHO, {}, user=token))
 
     def test_expired(self) -> None:
         """A token whose time is over is refused, never anonymous."""

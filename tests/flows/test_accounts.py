@@ -26,7 +26,6 @@ from .programs import Program, script
 
 reactor: Any = _reactor
 TOKEN = "/api/v1/namespaces/default/serviceaccounts/robot/token"
-ROBOT = "system:serviceaccount:default:robot"
 
 
 class ServiceAccountTests(TestCase):
@@ -43,16 +42,11 @@ class ServiceAccountTests(TestCase):
         await program.until(rb"kubectl console \S+\n")
         self.admin = os.path.join(self.directory, "exec-state", "admin.kubeconfig")
 
-    async def kubectl(
-        self, *argv: str, name: str = "kubectl", kubeconfig: str = "", stdin: str = ""
-    ) -> tuple[int, str]:
+    async def kubectl(self, *argv: str, name: str = "kubectl", stdin: str = "") -> tuple[int, str]:
         """Exit code and standard output, or all of it when there is no output."""
-        code, out, both = await kubectls.run(
-            kubectls.found()[name],
-            *argv,
-            env={"KUBECONFIG": kubeconfig or self.admin, "HOME": self.directory},
-            stdin=stdin.encode(),
-        )
+        env = {"KUBECONFIG": self.admin, "HOME": self.directory}
+        path = kubectls.found()[name]
+        code, out, both = await kubectls.run(path, *argv, env=env, stdin=stdin.encode())
         return code, out or both
 
     async def done(self, *argv: str, **more: str) -> str:
@@ -60,43 +54,41 @@ class ServiceAccountTests(TestCase):
         self.assertEqual(code, 0, said)
         return said.strip()
 
-    def known_by(self, token: str) -> str:
-        """A kubeconfig of who has a token and no certificate."""
+    def known_by(self, token: str) -> list[str]:
+        """The options by which kubectl is known by a token, and by nothing else."""
         with open(self.admin) as file:
-            document = yaml.safe_load(file)
-        document["users"][0]["user"] = {"token": token}
-        path = os.path.join(self.directory, "robot.kubeconfig")
-        with open(path, "w") as file:
-            yaml.safe_dump(document, file)
-        return path
+            server = yaml.safe_load(file)["clusters"][0]["cluster"]["server"]
+        ca = os.path.join(self.directory, "exec-state", "pki", "ca.crt")
+        told = ("--kubeconfig=/dev/null", f"--server={server}", f"--certificate-authority={ca}")
+        return [*told, f"--token={token}", "--namespace=default"]
+
+    async def tokens(self) -> list[str]:
+        """One for which the API is asked, and one by kubectls that have a command for it."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = await self.done("create", "--raw", TOKEN, "-f", "-", stdin=json.dumps(body))
+        tokens = [json.loads(answer)["status"]["token"]]
+        for name in kubectls.some():
+            code, said = await self.kubectl("create", "token", "robot", name=name)
+            tokens += [said.strip()] if code == 0 else []
+        return tokens
 
     async def test_console(self) -> None:
-        """A token opens what its account may, and closes when that is deleted."""
+        """A token opens what its account may, and that closes when the account is deleted."""
         await self.done("create", "serviceaccount", "robot")
         account = "--serviceaccount=default:robot"
         await self.done("create", "rolebinding", "robot", "--clusterrole=edit", account)
-        asked = json.dumps(
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        )
-        answer = await self.done("create", "--raw", TOKEN, "-f", "-", stdin=asked)
-        tokens = [json.loads(answer)["status"]["token"]]
-        # Older kubectls have no command for it.
-        newer = [name for name in kubectls.found() if "1.20" not in name]
-        for name in newer:
-            code, said = await self.kubectl("create", "token", "robot", name=name)
-            if code == 0:
-                tokens.append(said.strip())
-        for token in tokens:
-            kubeconfig = self.known_by(token)
-            told = await self.done(
-                "auth", "can-i", "create", "machines/exec", kubeconfig=kubeconfig
-            )
-            self.assertEqual(told, "yes")
-        screen = await watch(kubeconfig, "demo-shell")
-        await screen.ask(b"echo $((40+2))\n", rb"42")
+        for token in await self.tokens():
+            words = ("auth", "can-i", "create", "machines/exec")
+            self.assertEqual(await self.done(*self.known_by(token), *words), "yes")
+        known = self.known_by(token)
+        kubectl = [kubectls.found()["kubectl"], *known]
+        console = programs.start([*kubectl, "exec", "-i", "demo-shell", "--", "console"])
+        self.addCleanup(console.stop)
+        console.type(b"echo $((40+2))\n")
+        await console.until(rb"42")
         await self.done("delete", "serviceaccount", "robot")
-        await screen.ended
-        code, said = await self.kubectl("get", "machines", kubeconfig=kubeconfig)
+        self.assertNotEqual(await console.ended, 0)
+        code, said = await self.kubectl(*known, "get", "machines")
         self.assertEqual(code, 1)
         self.assertIn("must be logged in", said)
 

@@ -107,7 +107,8 @@ class TokenRequests:
             if (known.resource.api_version, known.resource.kind) != (version, kind):
                 continue
             name = told.get("name", "")
-            found = await self._storage.get(known.resource, namespace, name)
+            where = namespace if known.resource.namespaced else ""
+            found = await self._storage.get(known.resource, where, name)
             if told.get("uid") not in (None, "", found["metadata"]["uid"]):
                 raise Conflict(
                     f'Operation cannot be fulfilled on {kind} "{name}": the UID in the bound '

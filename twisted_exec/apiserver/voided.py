@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from twisted.application.service import Service
 
-from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
+from twisted_exec.api.kinds import SERVICEACCOUNTS
 from twisted_exec.api.kinds.bootstraptokens import SECRET_TYPE
+from twisted_exec.auth.serviceaccounts import BOUND
 from twisted_exec.storage.interfaces import ADDED, DELETED, Event, IStorage, IWatch
 
 
@@ -34,7 +35,8 @@ class Voided(Service):
         super().startService()
         watch = self._storage.watch
         self._watches = [
-            watch(kind.resource, None, self._happened) for kind in (SERVICEACCOUNTS, SECRETS)
+            watch(kind.resource, None, self._happened)
+            for kind in (SERVICEACCOUNTS, *BOUND.values())
         ]
 
     def stopService(self) -> None:

@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import SECRETS, SERVICEACCOUNTS
+from twisted_exec.api.kinds import NODES, SECRETS, SERVICEACCOUNTS
 from twisted_exec.api.kinds.kind import Kind
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import NotFound, Unauthorized
@@ -55,7 +55,7 @@ class Look(Protocol):
         """
 
 
-BOUND: Mapping[str, Kind] = {"secret": SECRETS}
+BOUND: Mapping[str, Kind] = {"secret": SECRETS, "node": NODES}
 """What a token can be bound to, by the claim that says so."""
 
 LEEWAY_SECONDS = 60.0
@@ -63,6 +63,8 @@ LEEWAY_SECONDS = 60.0
 
 _CLAIM, _ACCOUNT = "kubernetes.io", "serviceaccount"
 _EVERYONE = "system:serviceaccounts"
+_NODE = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/node-uid")
+"""Extra keys under which Kubernetes tells which Node a token is bound to."""
 
 
 class AccountKeys:
@@ -257,14 +259,18 @@ class ServiceAccountAuthenticator:
         user = user_name(namespace, name)
         if claims.get("sub") != user:
             raise InvalidToken("its subject is another")
-        if "pod" in private or "node" in private:
+        if "pod" in private:
             raise InvalidToken("it is bound to what this server does not have")
+        extra: dict[str, tuple[str, ...]] = {}
         for claim, kind in BOUND.items():
             if claim in private:
-                await self._there(kind, namespace, private[claim])
+                told = await self._there(kind, namespace, private[claim])
+                if kind is NODES:
+                    extra |= {key: (value,) for key, value in zip(_NODE, told, strict=True)}
         groups = with_authenticated(user, (_EVERYONE, f"{_EVERYONE}:{namespace}"))
         jti = claims.get("jti")
-        extra = {CREDENTIAL_ID: (f"JTI={jti}",)} if isinstance(jti, str) and jti else {}
+        if isinstance(jti, str) and jti:
+            extra[CREDENTIAL_ID] = (f"JTI={jti}",)
         return User(user, groups, uid, extra)
 
     async def _there(self, kind: Kind, namespace: str, told: object) -> tuple[str, str]:
@@ -278,6 +284,7 @@ class ServiceAccountAuthenticator:
         )
         if not isinstance(name, str) or not isinstance(uid, str) or not name:
             raise InvalidToken(f"it names no {kind.singular}")
+        namespace = namespace if kind.resource.namespaced else ""
         # What is at hand is enough to say yes: deletions are told at once.  It may not have what was
         # only just made.
         for stale in (True, False):

@@ -62,7 +62,7 @@ TOKENREQUESTS = Kind(
                 ),
                 "boundObjectRef": struct(
                     {
-                        "kind": string("Kind of the object: Secret."),
+                        "kind": string("Kind of the object: Secret or Node."),
                         "apiVersion": string("API version of the object."),
                         "name": string("Name of the object."),
                         "uid": string("UID of the object."),
