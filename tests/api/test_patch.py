@@ -132,6 +132,7 @@ class JSONPatchTests(SynchronousTestCase):
             {"op": "add", "path": "/l/x", "value": 1},
             {"op": "add", "path": "/l/9", "value": 1},
             {"op": "copy", "from": "/zz", "path": "/b"},
+            {"op": "copy", "from": "/l/-", "path": "/b"},
             {"op": "add", "path": "a", "value": 1},
         ]:
             with self.assertRaises(APIError, msg=str(operation)) as caught:

@@ -256,4 +256,6 @@ def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
         value = jsonpointer.resolve_pointer(target, str(operation.get("from")))
     except (jsonpointer.JsonPointerException, TypeError, AttributeError):
         return 0  # applying it says what is wrong
+    if isinstance(value, jsonpointer.EndOfList):
+        return 0  # likewise: there is nothing
     return len(json.dumps(value))
