@@ -5,6 +5,7 @@ Where to begin: bytes of real clients, and one good example of what they lack.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,8 +66,30 @@ _ISSUERS = (
 )
 
 
+def _review(response: str) -> bytes:
+    review = (
+        '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u",%s}}'
+    )
+    return (review % response).encode()
+
+
+_REVIEWS = (
+    _review('"allowed":false,"status":{"code":403,"message":"no\\nway","details":{"causes":[]}}'),
+    _review('"allowed":true,"warnings":["w"],"auditAnnotations":{"k":"v"}'),
+    _review(
+        '"allowed":true,"patchType":"JSONPatch","patch":"'
+        + b64encode(
+            b'[{"op":"add","path":"/spec/l/-","value":3},{"op":"copy","from":"/spec","path":"/x"},'
+            b'{"op":"remove","path":"/metadata/labels/a"}]'
+        ).decode()
+        + '"'
+    ),
+)
+
+
 def all_seeds() -> Iterator[bytes]:
     """Each for its target."""
+    yield from (seed("reviews", review, 2) for review in _REVIEWS)
     yield from (seed("tokens", claims) for claims in _CLAIMS)
     yield from (seed("issuers", published) for published in _ISSUERS)
     yield from (seed("telnet", said, split) for split, said in enumerate(_TELNET, 1))

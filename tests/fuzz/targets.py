@@ -6,6 +6,7 @@ The first byte of the data chooses the target, the second how the rest is split.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,9 +21,10 @@ from twisted.web.http import parse_qs
 from zope.interface import implementer
 
 from tests.auth import forge
-from twisted_exec.api import logs, protobuf, quantity, selectors, times
+from twisted_exec.api import logs, patch, protobuf, quantity, selectors, times
 from twisted_exec.api.status import APIError
 from twisted_exec.apiserver import options
+from twisted_exec.apiserver.aggregated import admission_review
 from twisted_exec.apiserver.connect import forwarded_headers
 from twisted_exec.auth import jose
 from twisted_exec.auth.jose_keys import jwks_keys, signing_key
@@ -526,6 +528,33 @@ def issuers(split: int, data: bytes) -> None:
         assert str(problem).isprintable() and len(str(problem)) < 400
 
 
+# Webhooks.
+
+_MACHINE: dict[str, Any] = {"metadata": {"name": "vm", "labels": {"a": "b"}}, "spec": {"l": [1, 2]}}
+
+
+def reviews(split: int, data: bytes) -> None:
+    """
+    What a webhook answers is no answer, or one that can be carried out or refused, and shown.
+    """
+    version = admission_review.VERSIONS[split % 2]
+    try:
+        told = admission_review.read_answer(data, "u", version, mutating=bool(split & 2))
+    except admission_review.InvalidAnswer as problem:
+        assert str(problem).isprintable() and len(str(problem)) < 5000
+        return
+    assert len(told.warnings) <= 64 and len(told.annotations) <= 64
+    status = admission_review.denial("w", told.status).to_status()
+    assert 400 <= status["code"] <= 599, status
+    assert all(line.isprintable() for line in status["message"].split("\n")), status
+    json.dumps(status)
+    try:
+        patch.json_patch(_MACHINE, told.patch)
+    except APIError as refused:
+        assert refused.code in (400, 413, 422)
+    assert _MACHINE["spec"] == {"l": [1, 2]}
+
+
 TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "answers": answers,
     "channels": channels,
@@ -545,4 +574,5 @@ TARGETS: dict[str, Callable[[int, bytes], None]] = {
     "telnet": telnets,
     "tokens": tokens,
     "issuers": issuers,
+    "reviews": reviews,
 }
