@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.support import AuditList
 from tests.auth.support import FakeRequest
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, Unauthorized
-from twisted_exec.apiserver.endings import RECHECK_SECONDS, SOON_SECONDS, Revocation
+from twisted_exec.apiserver.endings import AT_ONCE, RECHECK_SECONDS, SOON_SECONDS, Revocation
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
@@ -102,6 +102,20 @@ class RevocationTests(SynchronousTestCase):
         )
         self.assertEqual(self.endings, {})
         self.assertEqual(self.gate.asked, ["ann", "bob"] * 3)
+
+    def test_nobody_answers(self) -> None:
+        """Where nobody can say who may, not everyone is asked about one after another."""
+        names = [f"user-{number}" for number in range(3 * AT_ONCE)]
+        for name in names:
+            self.gate.users[f"t-{name}"] = name
+            self.open(name)
+        away = ServiceUnavailable("away")
+        self.gate.problems = dict.fromkeys(["ann", "bob", *names], away)
+        self.clock.advance(RECHECK_SECONDS)
+        self.assertEqual(len(self.gate.asked), AT_ONCE)
+        self.gate.problems = {names[-1]: Forbidden("no more")}
+        self.clock.advance(RECHECK_SECONDS)
+        self.assertEqual(list(self.endings), [names[-1]])
 
     def test_bug(self) -> None:
         """What goes wrong is logged; the next look is taken nevertheless."""

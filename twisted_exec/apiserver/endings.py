@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -38,6 +38,8 @@ from twisted_exec.streaming.sessions import Sessions, concerned
 
 RECHECK_SECONDS = 10.0
 SOON_SECONDS = 0.1
+AT_ONCE = 64
+"""Sessions that are asked about at the same time: who is asked may be another server."""
 
 
 class ObjectEndings(Service):
@@ -168,24 +170,36 @@ class Revocation(Service):
 
     def _failed(self, failure: Failure) -> None:
         """Told here: it would end the loop, and nothing would be withdrawn from then on."""
+        if isinstance(failure.value, FirstError):
+            failure = failure.value.subFailure
         self._log.failure("rechecking sessions failed", failure)
 
     async def _recheck(self) -> None:
         live = {subject.session for subject in self._sessions.subjects()}
         self._rights = {key: right for key, right in self._rights.items() if key in live}
-        problem = ""
-        for session, right in list(self._rights.items()):
-            try:
-                told = await self._withdrawn(right)
-            except APIError as error:
-                problem = error.message  # nothing was found out; the next round will
-                continue
-            if told:
-                ending = Ending(REVOKED, told)
-                self._sessions.end(_is(session), ending)
+        rights, problem = list(self._rights.items()), ""
+        for first in range(0, len(rights), AT_ONCE):
+            some = rights[first : first + AT_ONCE]
+            problems = await gatherResults(
+                [Deferred.fromCoroutine(self._look_at(*each)) for each in some],
+                consumeErrors=True,
+            )
+            problem = next(filter(None, problems), problem)
+            if all(problems):
+                break  # nobody answers: the next round will find out, and is not to wait for this one
         if problem and not self._problem:
             self._log.warn("sessions cannot be rechecked: {why}", why=problem)
         self._problem = problem
+
+    async def _look_at(self, session: str, right: _Right) -> str:
+        """Why nothing could be found out; empty when it could."""
+        try:
+            told = await self._withdrawn(right)
+        except APIError as error:
+            return error.message
+        if told:
+            self._sessions.end(_is(session), Ending(REVOKED, told))
+        return ""
 
     async def _withdrawn(self, right: _Right) -> str:
         """
