@@ -126,6 +126,11 @@ class MutatingTests(APITestCase):
         self.answer("DELETE", one)
         self.assertEqual(self.stages(), [("admit", "delete")])
 
+    def test_no_namespace(self) -> None:
+        """Nobody is asked about what is to be made where there is no namespace."""
+        self.answer("POST", MACHINES.replace("default", "nowhere"), machine("vm"), code=404)
+        self.assertEqual(self.stages(), [])
+
     def test_managers(self) -> None:
         """The writer manages what they wrote; what was changed is, as in Kubernetes, nobody's."""
         self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})

@@ -423,6 +423,8 @@ class Verbs:
             return draft
         operation = CREATE if old is None else UPDATE
         written = strategy.prepared(target.kind, draft.body, target.namespace, creating=old is None)
+        if old is None:
+            await self._check_namespace(target.namespace)
         new = written
         for mutating in self._mutating:
             change = _change(user, operation, target, new, old, options)
