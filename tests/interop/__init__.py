@@ -23,6 +23,11 @@ nothing, passes them over.
       cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
           "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
 
+* ``newer_etcd``: the store's contract and its faults in an etcd of a later release than Debian's, as
+  ``etcd-3.5`` on ``PATH`` or where ``ETCD_NEWER`` says.  To build it::
+
+      cd tests/interop/etcd && go build -o WHERE/etcd-3.5 .
+
 * ``machinepoollet``: ironcore's own poollet under our API server and over our runtime, as
   ``machinepoollet`` on ``PATH`` or where ``MACHINEPOOLLET`` says.  To build it::
 

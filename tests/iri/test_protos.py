@@ -64,7 +64,7 @@ class CurrentTests(SynchronousTestCase):
         }
         for file in written.file:
             for message in file.message_type:
-                _drop_json_names(message)
+                drop_json_names(message)
         self.assertEqual({one.name: one for one in written.file}, committed)
 
     def test_all(self) -> None:
@@ -104,9 +104,9 @@ class WireTests(SynchronousTestCase):
         self.assertEqual(console_pb2.LogResponse(url="u").SerializeToString(), b"\x0a\x01u")
 
 
-def _drop_json_names(message: object) -> None:
+def drop_json_names(message: object) -> None:
     """protoc writes derived names into descriptor sets that generated code leaves out."""
     for field in message.field:  # type: ignore[attr-defined]
         field.ClearField("json_name")
     for nested in message.nested_type:  # type: ignore[attr-defined]
-        _drop_json_names(nested)
+        drop_json_names(nested)

@@ -13,28 +13,40 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 
 from tests.runtimes.support import pause
+from twisted_exec.api.status import APIError
+from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.keys import Keys
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 
 _SECONDS = 60.0
 
 
-async def until(true: Callable[[], object]) -> None:
-    """Wait for a condition; fails after a minute."""
+async def until(true: Callable[[], object], ask: Callable[[], Deferred[Any]] | None = None) -> None:
+    """
+    Wait for a condition; fails after a minute.
+
+    :param ask: something that makes it come true in the end, refused or not.
+    """
     end = reactor.seconds() + _SECONDS  # type: ignore[attr-defined]
     while not true():
         if reactor.seconds() > end:  # type: ignore[attr-defined]
             raise AssertionError("this has not come true within a minute")
+        if ask is not None:
+            await ask().addErrback(lambda failure: failure.trap(APIError) and None)
         await pause()
 
 
@@ -163,16 +175,91 @@ def any_prefix() -> str:
     return f"/test-{random.getrandbits(64):016x}"
 
 
+class Gate:
+    """
+    The way to one member, which can be closed, or let nothing back.
+
+    :ivar endpoint: to be used in place of the member's.
+    :ivar through: who is connected.
+    """
+
+    def __init__(self, member: Member, port: int = 7000) -> None:
+        self.endpoint = Endpoint(member.endpoint.host, port)
+        self._to = member.endpoint
+        self.through: set[_Inbound] = set()
+        self._listening: Any = None
+        self.deaf = False
+
+    def open(self) -> None:
+        """Let whoever comes through."""
+        factory = Factory.forProtocol(_Inbound)
+        factory.gate = self  # type: ignore[attr-defined]
+        host, port = self.endpoint.host, self.endpoint.port
+        self._listening = reactor.listenTCP(port, factory, interface=host)  # type: ignore[attr-defined]
+        self.deaf = False
+
+    def close(self) -> Deferred[Any]:
+        """Cut everybody off, and let nobody in."""
+        listening, self._listening = self._listening, None
+        for one in list(self.through):
+            one.transport.abortConnection()  # type: ignore[union-attr]
+        return maybeDeferred(listening.stopListening) if listening is not None else succeed(None)
+
+
+class _Inbound(Protocol):
+    """A client's connection, and what it is joined to."""
+
+    factory: Any
+
+    def connectionMade(self) -> None:
+        gate: Gate = self.factory.gate
+        gate.through.add(self)
+        self._waiting: list[bytes] = []
+        self._out: Any = None
+        point = TCP4ClientEndpoint(reactor, gate._to.host, gate._to.port)
+        connecting = connectProtocol(point, _Outbound(self, gate))
+        connecting.addCallbacks(self._joined, lambda _: self.transport.abortConnection())  # type: ignore[union-attr]
+
+    def _joined(self, out: Any) -> None:
+        self._out = out
+        for data in self._waiting:
+            out.transport.write(data)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._out is None:
+            self._waiting.append(data)
+        else:
+            self._out.transport.write(data)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.factory.gate.through.discard(self)
+        if self._out is not None:
+            self._out.transport.abortConnection()
+
+
+class _Outbound(Protocol):
+    def __init__(self, inbound: _Inbound, gate: Gate) -> None:
+        self._inbound, self._gate = inbound, gate
+
+    def dataReceived(self, data: bytes) -> None:
+        if not self._gate.deaf:
+            self._inbound.transport.write(data)  # type: ignore[union-attr]
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self._inbound.transport.abortConnection()  # type: ignore[union-attr]
+
+
 class EtcdCase(TestCase):
     """Stores over etcds, which end with the test."""
 
     timeout = 120
     remembered = 20
     remembered_bytes = 20_000
+    program = "etcd"
 
     def cluster(self, members: int = 1, flags: Sequence[str] = (), **more: Any) -> Etcds:
         """A cluster of this test's own, started."""
-        etcds = Etcds(members, flags, **more)
+        etcds = Etcds(members, flags, program=self.program, **more)
         self.addCleanup(etcds.end)
         etcds.start()
         return etcds
@@ -185,6 +272,42 @@ class EtcdCase(TestCase):
         self.addCleanup(storage.stopService)
         return storage
 
+    def client(self, target: EtcdTarget) -> EtcdClient:
+        """To do to etcd what no store of ours does."""
+        client = EtcdClient(target, reactor)
+        self.addCleanup(client.close)
+        return client
+
+    async def put(self, target: EtcdTarget, key: str, value: str = "{}") -> None:
+        """Write a key as another program."""
+        put = pb.RequestOp(request_put=pb.PutRequest(key=key.encode(), value=value.encode()))
+        await self.client(target).write(TXN, pb.TxnRequest(success=[put]))
+
+    async def compact(self, target: EtcdTarget) -> None:
+        """Have etcd forget everything but what is."""
+        client = self.client(target)
+        now = await client.read(RANGE, pb.RangeRequest(key=b"x"))
+        await client.write(COMPACT, pb.CompactionRequest(revision=now.header.revision))
+
+    async def wipe(self, target: EtcdTarget) -> None:
+        """Delete every key below the prefix, one by one, as an operator might."""
+        client, keys = self.client(target), Keys(target.prefix)
+        found = await client.read(RANGE, pb.RangeRequest(key=keys.first, range_end=keys.end))
+        gone = [pb.DeleteRangeRequest(key=one.key) for one in found.kvs]
+        all_of_it = pb.TxnRequest(success=[pb.RequestOp(request_delete_range=one) for one in gone])
+        await client.write(TXN, all_of_it)
+
+    def deferred(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:
+        """A call, as a Deferred."""
+        return Deferred.fromCoroutine(work)
+
+    def gate(self, member: Member, port: int = 7000) -> Gate:
+        """A gate that is open; one address has one for each port."""
+        gate = Gate(member, port)
+        gate.open()
+        self.addCleanup(gate.close)
+        return gate
+
     async def open(self, target: EtcdTarget, **more: Any) -> EtcdStorage:
         """A store that is ready."""
         storage = self.begin(target, **more)
@@ -192,6 +315,10 @@ class EtcdCase(TestCase):
         return storage
 
 
-def outcome(work: Deferred[Any]) -> Deferred[Any]:
-    """What comes of it, an exception included."""
-    return work.addErrback(lambda failure: failure.value)
+async def refusal(work: Deferred[Any]) -> APIError:
+    """Why it is refused."""
+    try:
+        made = await work
+    except APIError as error:
+        return error
+    raise AssertionError(f"this was not refused: {made}")

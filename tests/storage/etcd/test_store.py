@@ -4,9 +4,15 @@ Tests for :mod:`twisted_exec.storage.etcd.store`.
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+
 from tests import needs
-from tests.contracts.storage import StorageContract
+from tests.contracts.storage import MACHINES, StorageContract, changed, machine
 from tests.storage.etcds import EtcdCase, any_prefix, shared
+from twisted_exec.api.status import APIError, Conflict
+from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.interfaces import IStorage
 
 
@@ -14,10 +20,9 @@ class EtcdStorageTests(StorageContract, EtcdCase):
     """The contract, in etcd."""
 
     skip = needs.etcd()
-    program = "etcd"
 
     async def make_storage(self) -> IStorage:
-        return await self.open(shared(self.program).target(any_prefix()))
+        return await self.open(shared().target(any_prefix()))
 
 
 class TwoServersTests(StorageContract, EtcdCase):
@@ -29,3 +34,120 @@ class TwoServersTests(StorageContract, EtcdCase):
         target = shared().target(any_prefix())
         await self.open(target)
         return await self.open(target)
+
+
+class CompanyTests(EtcdCase):
+    """Two servers on one store."""
+
+    skip = needs.etcd()
+
+    async def both(self) -> tuple[EtcdStorage, EtcdStorage]:
+        target = shared().target(any_prefix())
+        return await self.open(target), await self.open(target)
+
+    async def test_read_what_others_wrote(self) -> None:
+        """What one has acknowledged the other reads, lists and knows the version of, at once."""
+        first, second = await self.both()
+        for turn in range(50):
+            name = f"m{turn}"
+            stored = await first.create(MACHINES, machine(name))
+            version = int(stored["metadata"]["resourceVersion"])
+            if turn % 3 == 0:
+                self.assertEqual(await second.get(MACHINES, "default", name), stored)
+            elif turn % 3 == 1:
+                self.assertIn(stored, (await second.list(MACHINES)).items)
+            else:
+                self.assertGreaterEqual(await second.current(), version)
+            first, second = second, first
+
+    async def test_same_order(self) -> None:
+        """Watches of both are told the same, in the same order, with the same versions."""
+        stores = await self.both()
+        told: list[list[tuple[str, str, int]]] = [[], []]
+        for store, each in zip(stores, told, strict=True):
+            store.watch(
+                MACHINES,
+                None,
+                lambda event, each=each: each.append(
+                    (event.type, event.obj["metadata"]["name"], event.version)
+                ),
+            )
+        made = await gatherResults(
+            [stores[n % 2].create(MACHINES, machine(f"m{n}")) for n in range(200)]
+        )
+        await gatherResults([stores[n % 2].delete(MACHINES, obj) for n, obj in enumerate(made)])
+        await gatherResults([store.current() for store in stores])
+        self.assertEqual(len(told[0]), 400)
+        self.assertEqual(told[0], told[1])
+        self.assertEqual(stores[0].version(), stores[1].version())
+        versions = [version for _, _, version in told[0]]
+        self.assertEqual(versions, sorted(set(versions)))
+
+    async def test_no_lost_update(self) -> None:
+        """Whoever counts under the version that was read loses no count."""
+        stores = await self.both()
+        await stores[0].create(MACHINES, machine("counter", n=0))
+
+        async def add(store: EtcdStorage) -> None:
+            for _ in range(20):
+                while True:
+                    found = await store.get(MACHINES, "default", "counter")
+                    try:
+                        await store.update(MACHINES, changed(found, n=found["spec"]["n"] + 1))
+                    except Conflict:
+                        continue
+                    break
+
+        await gatherResults([Deferred.fromCoroutine(add(store)) for store in stores * 2])
+        self.assertEqual((await stores[1].get(MACHINES, "default", "counter"))["spec"], {"n": 80})
+
+    async def test_list_of_a_later_version(self) -> None:
+        """A page's version that another server gave is waited for."""
+        first, second = await self.both()
+        stored = await first.create(MACHINES, machine("a"))
+        version = int(stored["metadata"]["resourceVersion"])
+        listing = await second.list(MACHINES, version=version)
+        self.assertEqual((list(listing.items), listing.version), ([stored], version))
+        with self.assertRaises(APIError) as caught:
+            await second.list(MACHINES, version=version + 1000)
+        self.assertEqual(caught.exception.code, 504)
+
+    async def test_shared_reads(self) -> None:
+        """However many read at once, etcd is asked few times."""
+        first, _ = await self.both()
+        asked: list[object] = []
+        read = first._client.read
+
+        def counted(*args: Any, **more: Any) -> Any:
+            asked.append(args)
+            return read(*args, **more)
+
+        first._client.read = counted  # type: ignore[method-assign]
+        await gatherResults([first.list(MACHINES) for _ in range(500)])
+        self.assertLessEqual(len(asked), 2)
+
+    async def test_started_again(self) -> None:
+        """What was stored is there for who comes later."""
+        first, second = await self.both()
+        made = [await first.create(MACHINES, machine(f"m{n}")) for n in range(5)]
+        await first.stopService()
+        await second.stopService()
+        first.startService()
+        await first.when_ready()
+        self.assertEqual(list((await first.list(MACHINES)).items), made)
+        again = await first.update(MACHINES, changed(made[0], power="Off"))
+        self.assertEqual(await first.get(MACHINES, "default", "m0"), again)
+
+    async def test_pages(self) -> None:
+        """More objects than one page of etcd's."""
+        first, _ = await self.both()
+        for start in range(0, 1200, 400):
+            names = [f"m{n:04}" for n in range(start, start + 400)]
+            await gatherResults([first.create(MACHINES, machine(name)) for name in names])
+        await first.stopService()
+        first.startService()
+        await first.when_ready()
+        found = (await first.list(MACHINES, stale=True)).items
+        self.assertEqual(
+            [one["metadata"]["name"] for one in found], [f"m{n:04}" for n in range(1200)]
+        )

@@ -34,8 +34,9 @@ from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading, read_file
 
 READ_SECONDS = 3.0
+"""How long a question may take in all, unless told otherwise."""
 WRITE_SECONDS = 10.0
-"""More than etcd itself takes to give up: 5 seconds, and two elections."""
+"""A write; more than etcd itself takes to give up: 5 seconds, and two elections."""
 
 _MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (
@@ -113,12 +114,11 @@ class EtcdError(Exception):
     @property
     def is_refusal(self) -> bool:
         """Trying again never helps before somebody has changed something."""
-        return self.code in (
-            grpc.StatusCode.PERMISSION_DENIED,
-            grpc.StatusCode.UNAUTHENTICATED,
-        ) or ("authentication failed" in self.told or "authentication is not enabled" in self.told)
+        return self.code in _REFUSED or any(words in self.told for words in _REFUSALS)
 
 
+_REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+_REFUSALS = ("authentication failed", "authentication is not enabled", "user name is empty")
 _UNKNOWN = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -150,8 +150,15 @@ class EtcdClient:
 
     _log = Logger()
 
-    def __init__(self, target: EtcdTarget, reactor: Any) -> None:
+    def __init__(
+        self,
+        target: EtcdTarget,
+        reactor: Any,
+        read_seconds: float = READ_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
+    ) -> None:
         self.target = target
+        self._read_seconds, self._write_seconds = read_seconds, write_seconds
         self._reactor = reactor
         self._links: dict[Endpoint, Link] = {}
         self._first = 0
@@ -182,13 +189,16 @@ class EtcdClient:
             link.close()
         self._callers.stop()
 
-    async def read(self, method: Method, request: Message, seconds: float = READ_SECONDS) -> Any:
+    async def read(self, method: Method, request: Message, seconds: float | None = None) -> Any:
         """
         Ask; another member when one does not answer.
 
+        :param seconds: how long all of them may take together.
         :raises EtcdError: none did.
         """
-        return await self._over_members(method, request, seconds, lambda error: True)
+        return await self._over_members(
+            method, request, seconds or self._read_seconds, lambda error: True
+        )
 
     async def write(self, method: Method, request: Message) -> Any:
         """
@@ -196,7 +206,9 @@ class EtcdClient:
 
         :raises EtcdError: it was not done, or nobody knows.
         """
-        return await self._over_members(method, request, WRITE_SECONDS, lambda error: error.undone)
+        return await self._over_members(
+            method, request, self._write_seconds, lambda error: error.undone
+        )
 
     async def _over_members(
         self,
@@ -306,7 +318,7 @@ class EtcdClient:
         for left in reversed(range(len(self.target.endpoints))):
             endpoint = self.endpoint
             try:
-                answer = await self._call(endpoint, AUTHENTICATE, request, READ_SECONDS)
+                answer = await self._call(endpoint, AUTHENTICATE, request, self._read_seconds)
             except EtcdError as error:
                 if error.elsewhere:
                     self.leave(endpoint)

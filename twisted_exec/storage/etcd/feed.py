@@ -31,6 +31,7 @@ class Feed:
     """
     One watch, until it ends.
 
+    :param on_begun: called when etcd has taken it; never when it ends before.
     :param on_events: called in the reactor's thread with the events of whole revisions, in
         order, and with a function to be called when they have been dealt with.
     :param on_end: called once with why it ended, never after :meth:`stop`; what comes is
@@ -41,11 +42,12 @@ class Feed:
         self,
         client: EtcdClient,
         reactor: Any,
+        on_begun: Callable[[], None],
         on_events: Callable[[list[pb.Event], Callable[[], None]], None],
         on_end: Callable[[Exception], None],
     ) -> None:
         self._client, self._reactor = client, reactor
-        self._on_events, self._on_end = on_events, on_end
+        self._on_begun, self._on_events, self._on_end = on_begun, on_events, on_end
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(_MOST_WAITING)
         self._stopped = False
@@ -101,11 +103,17 @@ class Feed:
                 raise Compacted
             if answer.canceled:
                 raise EtcdError(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason)
+            if answer.created:
+                self._reactor.callFromThread(self._tell_begun)
             events.extend(answer.events)
             if events and not answer.fragment:
                 self._room.acquire()
                 self._reactor.callFromThread(self._tell, events)
                 events = []
+
+    def _tell_begun(self) -> None:
+        if not self._stopped:
+            self._on_begun()
 
     def _tell(self, events: list[pb.Event]) -> None:
         if not self._stopped:

@@ -41,7 +41,9 @@ from twisted_exec.storage import history
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.client import (
     RANGE,
+    READ_SECONDS,
     TXN,
+    WRITE_SECONDS,
     EtcdClient,
     EtcdError,
     read_refusal,
@@ -96,6 +98,8 @@ class EtcdStorage(Service):
     :param target: which, and which keys of it.
     :param remembered: how many changes watches and older lists can go back.
     :param remembered_bytes: how large these may be together.
+    :param read_seconds: how long etcd may take to answer a question.
+    :param write_seconds: how long it may take to write.
     :ivar trouble: what keeps it from etcd, for operators; empty while it follows.
     """
 
@@ -109,11 +113,13 @@ class EtcdStorage(Service):
         *,
         remembered: int = history.REMEMBERED_CHANGES,
         remembered_bytes: int = history.REMEMBERED_BYTES,
+        read_seconds: float = READ_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
     ) -> None:
         self._target, self._reactor = target, reactor
         self._remembered = remembered, remembered_bytes
         self._keys = Keys(target.prefix)
-        self._client = EtcdClient(target, reactor)
+        self._client = EtcdClient(target, reactor, read_seconds, write_seconds)
         self._compaction = Compaction(self._client, self._keys, reactor, target.compaction_seconds)
         self._history = History(*self._remembered)
         self._order = Order(self._history, self._keys, reactor, self._doubt)
@@ -123,12 +129,15 @@ class EtcdStorage(Service):
         self._keeping_up: Deferred[None] | None = None
         self._ready: list[Deferred[None]] = []
         self._outcome: Failure | None = None
+        self._is_ready = False
         self._feed: Feed | None = None
         self._ended: Deferred[None] | None = None
+        self._is_following = False
         self._following: list[Deferred[None]] = []
         self._reads: list[Deferred[int]] = []
         self._reading = False
         self._busy: set[Deferred[Any]] = set()
+        self._failures = 0
         self.trouble = ""
 
     def startService(self) -> None:
@@ -136,7 +145,7 @@ class EtcdStorage(Service):
         super().startService()
         self._history = History(*self._remembered)
         self._order = Order(self._history, self._keys, self._reactor, self._doubt)
-        self._outcome, self.trouble, self._created = None, "", 0
+        self._outcome, self.trouble, self._created, self._is_ready = None, "", 0, False
         self._keeping_up = Deferred.fromCoroutine(self._keep_up())
         self._keeping_up.addErrback(self._failed)
 
@@ -172,7 +181,7 @@ class EtcdStorage(Service):
         waiting: Deferred[None] = Deferred()
         if self._outcome is not None:
             waiting.errback(self._outcome)
-        elif self._created:
+        elif self._is_ready:
             waiting.callback(None)
         else:
             self._ready.append(waiting)
@@ -278,17 +287,18 @@ class EtcdStorage(Service):
                 if str(problem):
                     self._log.warn("the store is listed again: {problem}", problem=problem)
             except EtcdError as error:
-                if error.is_refusal and not self._created:
+                if error.is_refusal and not self._is_ready:
                     raise StorageError(f"etcd at {self._target}: {error}") from None
                 self._in_trouble(str(error))
             except StorageError as problem:
-                if not self._created:
+                if not self._is_ready:
                     raise
                 self._in_trouble(str(problem))
             if self._reactor.seconds() - began > _LONGEST_RETRY_SECONDS:
                 retry_seconds = _FIRST_RETRY_SECONDS
-            await deferLater(self._reactor, retry_seconds * random.uniform(0.5, 1.0))
-            retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
+            if not self._others_to_ask():
+                await deferLater(self._reactor, retry_seconds * random.uniform(0.5, 1.0))
+                retry_seconds = min(retry_seconds * 2, _LONGEST_RETRY_SECONDS)
 
     async def _goes_on(self) -> bool:
         """Whether etcd still has the history that is known here, and where that ends."""
@@ -326,8 +336,19 @@ class EtcdStorage(Service):
         """Show what happens, until that ends; fails with why."""
         await self._client.authenticated()
         ended = self._ended = Deferred()
-        self._feed = Feed(self._client, self._reactor, self._order.events, self._feed_ended)
-        self._feed.start(self._keys.first, self._keys.end, self._order.seen + 1)
+        feed = self._feed = Feed(
+            self._client, self._reactor, self._begun, self._order.events, self._feed_ended
+        )
+        feed.start(self._keys.first, self._keys.end, self._order.seen + 1)
+        try:
+            await ended
+        finally:
+            self._stop_feed()
+            self._order.forget()
+
+    def _begun(self) -> None:
+        """From now on nothing is missed."""
+        self._is_following = True
         self._compaction.start()
         self._out_of_trouble()
         self._tell_ready(None)
@@ -335,11 +356,6 @@ class EtcdStorage(Service):
         for waiting in following:
             if not waiting.called:
                 waiting.callback(None)
-        try:
-            await ended
-        finally:
-            self._stop_feed()
-            self._order.forget()
 
     def _feed_ended(self, why: Exception) -> None:
         if isinstance(why, EtcdError) and self._feed is not None:
@@ -356,7 +372,7 @@ class EtcdStorage(Service):
         self._end_feed(_Doubt(why))
 
     def _stop_feed(self) -> None:
-        feed, self._feed, self._ended = self._feed, None, None
+        feed, self._feed, self._ended, self._is_following = self._feed, None, None, False
         if feed is not None:
             feed.stop()
 
@@ -370,7 +386,7 @@ class EtcdStorage(Service):
         self._tell_ready(failure)
 
     def _tell_ready(self, failure: Failure | None) -> None:
-        self._outcome = failure
+        self._outcome, self._is_ready = failure, failure is None
         ready, self._ready = self._ready, []
         for waiting in ready:
             if waiting.called:
@@ -381,13 +397,21 @@ class EtcdStorage(Service):
                 waiting.errback(failure)
 
     def _in_trouble(self, why: str) -> None:
+        self._failures += 1
+        if self._others_to_ask():
+            return
         if not self.trouble:
             self._log.warn(
                 "etcd at {target} does not serve the store: {why}", target=self._target, why=why
             )
         self.trouble = why or "does not answer"
 
+    def _others_to_ask(self) -> bool:
+        """Whether a member has failed and another one has not been asked yet."""
+        return 0 < self._failures < len(self._target.endpoints)
+
     def _out_of_trouble(self) -> None:
+        self._failures = 0
         if self.trouble:
             self.trouble = ""
             self._log.info("etcd at {target} serves the store again", target=self._target)
@@ -564,7 +588,7 @@ class EtcdStorage(Service):
 
         :raises ServiceUnavailable: etcd is out of reach.
         """
-        if self._feed is not None and self._created:
+        if self._is_following:
             return
         if self.trouble or not self.running:
             raise self._out_of_reach()

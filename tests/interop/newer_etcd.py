@@ -1,0 +1,39 @@
+"""
+The store in an etcd of a later release than Debian's.
+"""
+
+from __future__ import annotations
+
+from tests import needs
+from tests.contracts.storage import StorageContract
+from tests.storage.etcd import test_faults
+from tests.storage.etcds import EtcdCase, any_prefix, shared
+from twisted_exec.storage.interfaces import IStorage
+
+
+class _Newer:
+    skip = needs.newer_etcd()
+    program = needs.newer_etcd_program() or "etcd"
+
+
+class ContractTests(_Newer, StorageContract, EtcdCase):
+    """The contract."""
+
+    async def make_storage(self) -> IStorage:
+        return await self.open(shared(self.program).target(any_prefix()))
+
+
+class GoneTests(_Newer, test_faults.GoneTests):
+    """It is not there."""
+
+
+class MissedTests(_Newer, test_faults.MissedTests):
+    """Changes that a server did not see."""
+
+
+class FullTests(_Newer, test_faults.FullTests):
+    """It has no room."""
+
+
+class QuorumTests(_Newer, test_faults.QuorumTests):
+    """A cluster of three."""

@@ -1,0 +1,277 @@
+"""
+Tests for :mod:`twisted_exec.storage.etcd.client`: members, TLS, users and passwords.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import gatherResults
+from twisted.internet.threads import deferToThread
+from twisted.logger import capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests import needs
+from tests.contracts.storage import MACHINES, machine
+from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
+from tests.tls.support import authority, client_identity, write
+from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.client import (
+    RANGE,
+    EtcdError,
+    grpc,
+    read_refusal,
+    write_refusal,
+)
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.etcd.target import EtcdTarget
+
+StatusCode = grpc.StatusCode
+
+
+class RefusalTests(SynchronousTestCase):
+    """What users are told."""
+
+    def test_certainly_undone(self) -> None:
+        """What was never sent, or was refused, may be tried again."""
+        for code, told in [
+            (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x"),
+            (StatusCode.UNAVAILABLE, "etcdserver: no leader"),
+            (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
+            (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"),
+            (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied"),
+        ]:
+            refusal = write_refusal(EtcdError(code, told))
+            self.assertEqual((refusal.code, refusal.retry_after_seconds), (503, 1), told)
+
+    def test_unknown(self) -> None:
+        """Everything else may have been done."""
+        for code, told in [
+            (StatusCode.UNAVAILABLE, "etcdserver: request timed out"),
+            (StatusCode.UNAVAILABLE, "etcdserver: leader changed"),
+            (StatusCode.UNAVAILABLE, "Socket closed"),
+            (StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
+            (StatusCode.CANCELLED, ""),
+            (StatusCode.INTERNAL, "this is no answer of etcd's"),
+            (StatusCode.UNKNOWN, "x"),
+        ]:
+            refusal = write_refusal(EtcdError(code, told))
+            self.assertEqual((refusal.code, refusal.retry_after_seconds), (504, 1), told)
+            self.assertIn("look before trying again", refusal.message)
+
+    def test_words(self) -> None:
+        """etcd's own words are told; addresses are not."""
+        refused = EtcdError(StatusCode.UNAVAILABLE, "failed to connect to ipv4:10.0.0.1:2379")
+        self.assertEqual(
+            read_refusal(refused).message, "the store cannot be read: etcd cannot be reached"
+        )
+        large = EtcdError(StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large")
+        self.assertEqual(write_refusal(large).code, 413)
+
+
+class MemberTests(EtcdCase):
+    """Several endpoints."""
+
+    skip = needs.etcd()
+
+    async def test_first_is_gone(self) -> None:
+        """An endpoint where nobody is costs a moment, and nothing is refused by that."""
+        there = shared().members[0].endpoint
+        nobody = replace(there, host=loopback())
+        target = replace(shared().target(any_prefix()), endpoints=(nobody, there))
+        storage = await self.open(target)
+        await storage.create(MACHINES, machine("a"))
+        self.assertEqual((await storage.list(MACHINES)).items[0]["metadata"]["name"], "a")
+
+    async def test_one_goes(self) -> None:
+        """Writes go on by another way, and nobody who watches misses one."""
+        member = shared().members[0]
+        first, second = self.gate(member), self.gate(member, 7001)
+        target = replace(shared().target(any_prefix()), endpoints=(first.endpoint, second.endpoint))
+        storage = await self.open(target)
+        events: list[Any] = []
+        storage.watch(MACHINES, None, events.append)
+        await storage.create(MACHINES, machine("a"))
+        await first.close()
+        await until(lambda: not first.through)
+        await storage.current()
+        await storage.create(MACHINES, machine("b"))
+        await second.close()
+        first.open()
+        await until(lambda: not second.through)
+        await storage.current()
+        await storage.create(MACHINES, machine("c"))
+        await until(lambda: len(events) == 3)
+        self.assertEqual([one.obj["metadata"]["name"] for one in events], ["a", "b", "c"])
+
+    async def test_nonsense(self) -> None:
+        """Whoever answers and is no etcd is told of, and waited for."""
+        client = self.client(shared().target())
+        refused = replace(RANGE, path="/etcdserverpb.KV/Nothing")
+        problem = await self.assertFailure(
+            self.deferred(client.read(refused, pb.RangeRequest(key=b"x"))), EtcdError
+        )
+        self.assertIs(problem.code, StatusCode.UNIMPLEMENTED)
+
+
+class TLSTests(EtcdCase):
+    """etcd by TLS, with certificates of clients."""
+
+    skip = needs.etcd()
+
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+
+    def file(self, name: str, content: bytes) -> str:
+        return os.path.abspath(write(self.directory, name, content))
+
+    def secured(self) -> tuple[Etcds, EtcdTarget]:
+        """A cluster that wants to see a certificate, and where it is."""
+        host = loopback()
+        issued = authority("etcd").issue_server([host])
+        flags = [
+            f"--cert-file={self.file('server.crt', issued.certificate_pem)}",
+            f"--key-file={self.file('server.key', issued.key_pem)}",
+            f"--trusted-ca-file={self.file('users.crt', authority('users').certificate_pem)}",
+            "--client-cert-auth",
+        ]
+        etcds = self.cluster(flags=flags, secure=True, host=host)
+        return etcds, etcds.target(ca=self.file("ca.crt", authority("etcd").certificate_pem))
+
+    def shown(self, name: str) -> dict[str, str]:
+        """A client's certificate and key, in files."""
+        identity = client_identity(name)
+        return {
+            "certificate": self.file("client.crt", identity.certificate_pem),
+            "key": self.file("client.key", identity.key_pem),
+        }
+
+    async def test_certificate(self) -> None:
+        """With a certificate of its CA's etcd serves; another one is used once it is there."""
+        etcds, target = self.secured()
+        target = replace(target, **self.shown("first"))
+        storage = await self.open(target)
+        events: list[Any] = []
+        storage.watch(MACHINES, None, events.append)
+        await storage.create(MACHINES, machine("a"))
+        with capturedLogs() as logged:
+            self.shown("second")
+            await until(lambda: _said(logged, "reloaded"), storage.current)
+            await storage.create(MACHINES, machine("b"))
+        etcds.members[0].kill()
+        await until(lambda: storage.trouble)
+        etcds.start()
+        await until(lambda: not storage.trouble)
+        await storage.create(MACHINES, machine("c"))
+        self.assertEqual([one.obj["metadata"]["name"] for one in events], ["a", "b", "c"])
+
+    async def test_none(self) -> None:
+        """Without a certificate, or to an etcd of another CA, nothing is served, and it says so."""
+        _, target = self.secured()
+        strangers = self.file("strangers.crt", authority("strangers").certificate_pem)
+        with_certificate = replace(target, **self.shown("first"))
+        for wrong in (target, replace(with_certificate, ca=strangers)):
+            storage = self.begin(wrong, read_seconds=1.0)
+            ready = storage.when_ready()
+            await until(lambda storage=storage: storage.trouble)
+            self.assertFalse(ready.called)
+            ready.addErrback(lambda failure: failure.trap(StorageError) and None)
+            await storage.stopService()
+
+    async def test_files(self) -> None:
+        """Files that cannot be used end the start with a line that names them."""
+        shown = self.shown("first")
+        good = EtcdTarget(
+            shared().target().endpoints,
+            ca=self.file("ca.crt", authority("etcd").certificate_pem),
+            **shown,
+        )
+        other = self.file("other.key", client_identity("other").key_pem)
+        for wrong, told in [
+            (replace(good, ca="/nonexistent/ca"), "cannot read '/nonexistent/ca'"),
+            (replace(good, ca=shown["key"]), "no PEM certificate"),
+            (replace(good, key=other), "other.key"),
+            (replace(good, user="u", password_file="/nonexistent/p"), "cannot read the password"),
+        ]:
+            storage = self.begin(wrong)
+            problem = await self.assertFailure(storage.when_ready(), StorageError)
+            self.assertIn(told, str(problem))
+
+
+class UserTests(EtcdCase):
+    """etcd's own users."""
+
+    skip = needs.etcd()
+
+    async def tell(self, etcds: Etcds, path: str, **told: Any) -> None:
+        """What an administrator says, by etcd's JSON gateway."""
+        url = f"http://{etcds.members[0].endpoint}/v3/{path}"
+
+        def ask() -> None:
+            for _ in range(600):
+                try:
+                    with urllib.request.urlopen(url, json.dumps(told).encode(), timeout=10):
+                        return
+                except OSError:  # it is not there yet
+                    time.sleep(0.05)
+            raise AssertionError(f"etcd did not take {path}")
+
+        await deferToThread(ask)
+
+    async def guarded(self) -> Etcds:
+        """A cluster where a user may use one prefix."""
+        etcds = self.cluster()
+        for name in ("root", "console"):
+            await self.tell(etcds, "auth/user/add", name=name, password=f"s3cret-{name}")
+            await self.tell(etcds, "auth/role/add", name=name)
+            await self.tell(etcds, "auth/user/grant", user=name, role=name)
+        # Bytes are base64 in etcd's JSON: from /mine/ up to /mine0.
+        mine = {"permType": "READWRITE", "key": "L21pbmUv", "range_end": "L21pbmUw"}
+        await self.tell(etcds, "auth/role/grant", name="console", perm=mine)
+        await self.tell(etcds, "auth/enable")
+        return etcds
+
+    def as_console(self, etcds: Etcds, password: str, prefix: str = "/mine") -> EtcdTarget:
+        path = self.mktemp()
+        with open(path, "w") as stream:
+            stream.write(f"{password}\n")
+        return etcds.target(prefix, user="console", password_file=path)
+
+    async def test_user(self) -> None:
+        """A user's store works, also when etcd has forgotten its tokens."""
+        etcds = await self.guarded()
+        storage = await self.open(self.as_console(etcds, "s3cret-console"))
+        events: list[Any] = []
+        storage.watch(MACHINES, None, events.append)
+        await gatherResults([storage.create(MACHINES, machine(name)) for name in "ab"])
+        etcds.members[0].kill()
+        await until(lambda: storage.trouble)
+        etcds.start()
+        await until(lambda: not storage.trouble)
+        await storage.create(MACHINES, machine("c"))
+        self.assertEqual(sorted(one.obj["metadata"]["name"] for one in events), ["a", "b", "c"])
+
+    async def test_refused(self) -> None:
+        """A wrong password, no user, a prefix that is not the user's: one line, no secret in it."""
+        etcds = await self.guarded()
+        for target, told in [
+            (self.as_console(etcds, "s3cret-wrong"), "authentication failed"),
+            (self.as_console(etcds, "s3cret-console", "/others"), "permission denied"),
+            (etcds.target("/mine"), "user name is empty"),
+        ]:
+            with capturedLogs() as logged:
+                storage = self.begin(target)
+                problem = await self.assertFailure(storage.when_ready(), StorageError)
+            self.assertIn(told, str(problem))
+            self.assertNotIn("s3cret", str(problem))
+            self.assertFalse(_said(logged, "s3cret"))
+
+
+def _said(logged: Any, words: str) -> bool:
+    return any(words in (formatEvent(event) or "") for event in logged)

@@ -1,0 +1,155 @@
+"""
+Tests for :mod:`twisted_exec.storage.etcd.order`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.contracts.storage import MACHINES, machine
+from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of
+from twisted_exec.storage.etcd.order import Order, Write
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.history import History
+from twisted_exec.storage.interfaces import ADDED, Event
+
+KEYS = Keys("/p")
+
+
+class OrderTests(SynchronousTestCase):
+    """In which order changes are shown."""
+
+    def setUp(self) -> None:
+        self.clock, self.history = Clock(), History()
+        self.doubts: list[str] = []
+        self.order = Order(self.history, KEYS, self.clock, self.doubts.append)
+        self.history.restore([], 10, 10)
+        self.order.begin(10, "theirs-1")
+        self.told: list[Event] = []
+        self.history.watch(MACHINES, None, self.told.append, "")
+        self.dealt_with = 0
+
+    def mine(self, name: str) -> Write:
+        """A write of ours that has been sent."""
+        obj = machine(name)
+        write = Write(f"mine-{name}", place_of(MACHINES, obj), ADDED, obj, value_of(obj))
+        self.order.expect(write)
+        return write
+
+    def revision(self, number: int, name: str, write: str | None) -> list[pb.Event]:
+        """What the watch tells of one transaction."""
+        key = KEYS.key(MACHINES, "default", name)
+        value = value_of(machine(name)).encode()
+        events = [pb.Event(kv=pb.KeyValue(key=key, value=value, mod_revision=number))]
+        if write is not None:
+            marker = pb.KeyValue(key=KEYS.marker, value=marker_value(write), mod_revision=number)
+            events.append(pb.Event(kv=marker))
+        return events
+
+    def tell(self, *revisions: list[pb.Event]) -> None:
+        """The watch tells."""
+        events = [event for revision in revisions for event in revision]
+        self.order.events(events, self._dealt_with)
+
+    def _dealt_with(self) -> None:
+        self.dealt_with += 1
+
+    def names(self) -> list[tuple[str, int]]:
+        return [(event.obj["metadata"]["name"], event.version) for event in self.told]
+
+    def test_at_once(self) -> None:
+        """A write that nobody's came before is shown without waiting for the watch, once."""
+        write = self.mine("a")
+        self.order.confirmed(write, 11, 10)
+        made = self.successResultOf(write.done)
+        self.assertEqual(self.names(), [("a", 11)])
+        self.assertIs(self.told[0].obj, made)
+        self.tell(self.revision(11, "a", "mine-a"))
+        self.assertEqual((self.names(), self.dealt_with), ([("a", 11)], 1))
+
+    def test_by_the_watch(self) -> None:
+        """The watch may be quicker; what it tells is the very object that was written."""
+        write = self.mine("a")
+        self.tell(self.revision(11, "a", "mine-a"))
+        made = self.successResultOf(write.done)
+        self.assertIs(self.told[0].obj, made)
+        self.order.confirmed(write, 11, 10)
+        self.assertEqual(self.names(), [("a", 11)])
+
+    def test_after_others(self) -> None:
+        """What others wrote before is shown before."""
+        write = self.mine("b")
+        self.order.confirmed(write, 12, 11)
+        self.assertNoResult(write.done)
+        self.tell(self.revision(11, "a", "theirs-2"))
+        self.assertEqual(self.names(), [("a", 11), ("b", 12)])
+        self.successResultOf(write.done)
+
+    def test_confirmed_out_of_order(self) -> None:
+        """Writes of ours may be confirmed in any order."""
+        writes = {name: self.mine(name) for name in "abc"}
+        self.order.confirmed(writes["c"], 13, 12)
+        self.order.confirmed(writes["b"], 12, 11)
+        self.assertEqual(self.names(), [])
+        self.order.confirmed(writes["a"], 11, 10)
+        self.assertEqual(self.names(), [("a", 11), ("b", 12), ("c", 13)])
+
+    def test_reached(self) -> None:
+        """Who waits for a revision is told when it is shown."""
+        later, now = self.order.reached(12), self.order.reached(10)
+        self.successResultOf(now)
+        self.tell(self.revision(11, "a", "theirs-2"))
+        self.assertNoResult(later)
+        self.tell(self.revision(12, "b", "theirs-3"))
+        self.successResultOf(later)
+
+    def test_listed_meanwhile(self) -> None:
+        """A write that is in the list is not shown again, and its writer is told."""
+        early, late = self.mine("a"), self.mine("b")
+        self.order.confirmed(late, 13, 12)
+        self.order.begin(13, "mine-b")
+        self.assertEqual(self.successResultOf(late.done)["metadata"]["resourceVersion"], "13")
+        self.order.confirmed(early, 12, 11)
+        self.successResultOf(early.done)
+        self.assertEqual(self.told, [])
+
+    def test_by_other_means(self) -> None:
+        """What is written without the marker is shown, too; in doubt, all is to be listed again."""
+        self.tell(self.revision(11, "a", None))
+        self.assertEqual((self.names(), self.doubts), ([("a", 11)], []))
+        self.order.confirmed(self.mine("c"), 13, 10)
+        self.tell(self.revision(12, "b", None))
+        self.assertEqual(self.names(), [("a", 11), ("c", 13)])
+        self.assertEqual(self.doubts, ["somebody else changes etcd's keys that are ours"])
+
+    def test_marker(self) -> None:
+        """A marker that is gone, or says nothing that we know, is a reason to doubt."""
+        gone = pb.KeyValue(key=KEYS.marker, mod_revision=11)
+        self.tell([pb.Event(type=pb.Event.DELETE, kv=gone)])
+        self.tell([pb.Event(kv=pb.KeyValue(key=KEYS.marker, value=b"x", mod_revision=12))])
+        self.assertEqual(len(self.doubts), 2)
+        self.assertEqual(self.order.seen, 10)
+
+    def test_turns(self) -> None:
+        """All hear of one revision at once; between many of them others have their turn."""
+        for _ in range(999):
+            self.history.watch(MACHINES, None, self.told.append, "")
+        self.tell(*(self.revision(number, f"m{number}", f"w-{number}") for number in (11, 12)))
+        self.assertEqual(len(self.told), 1000)
+        self.assertEqual(self.dealt_with, 0)
+        self.tell(self.revision(13, "m13", "w-13"))
+        self.assertEqual(len(self.told), 1000)
+        self.clock.advance(0)
+        self.clock.advance(0)
+        self.assertEqual((len(self.told), self.dealt_with), (3000, 2))
+
+    def test_stop(self) -> None:
+        """Nothing waits any more."""
+        waiting = self.order.reached(12)
+        for _ in range(999):
+            self.history.watch(MACHINES, None, self.told.append, "")
+        self.tell(*(self.revision(number, f"m{number}", f"w-{number}") for number in (11, 13)))
+        self.order.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.failureResultOf(waiting)
