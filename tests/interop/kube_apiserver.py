@@ -94,7 +94,7 @@ class KubeAPIServer:
             f"--advertise-client-urls={store}",
             f"--listen-peer-urls={peers}",
         )
-        self._write("tokens.csv", f"{TOKEN},recorder,1,system:masters\n")
+        self._write("tokens.csv", f"{TOKEN},recorder,1,system:masters\nacting,actor,2\n")
         self._make_key()
         self._run(
             str(needs.kube_apiserver_program()),
