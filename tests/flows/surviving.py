@@ -164,6 +164,8 @@ class Survival:
         :return: seconds until a machine without a pool was placed nevertheless.
         """
         replicas = self.replicas.replicas
+        while not any(leads(each) for each in replicas.values()):
+            await pause()
         leader = next(name for name in REPLICAS if leads(replicas[name]))
         heir = replicas[other(leader)]
         await self.replicas.kill(leader)
