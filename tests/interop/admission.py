@@ -292,7 +292,7 @@ class BehindTests(AdmissionCase):
     """Our API server behind a kube-apiserver, deployed by the manifests of the documentation."""
 
     timeout = 600
-    skip = needs.kube_apiserver()
+    skip = needs.aggregated()
 
     async def setUp(self) -> None:
         await super().setUp()
