@@ -10,6 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.aggregated.test_admission_matching import asked
+from twisted_exec.apiserver.aggregated import admission_cel
 from twisted_exec.apiserver.aggregated.admission_cel import (
     Cel,
     Conditions,
@@ -89,6 +90,12 @@ class CelTests(SynchronousTestCase):
         with self.assertRaises(Undecided) as caught:
             self.cel.evaluate("true", {})
         self.assertIn("cel-expr-python is not installed", str(caught.exception))
+
+    def test_missing(self) -> None:
+        """It is told at the start, before anything is to be evaluated."""
+        self.assertEqual(self.cel.problem, "")
+        self.patch(admission_cel, "_PACKAGE", "nobody_has_this")
+        self.assertIn("cel-expr-python is not installed", self.cel.problem)
 
 
 class ConditionsTests(SynchronousTestCase):

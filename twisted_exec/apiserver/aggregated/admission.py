@@ -20,6 +20,7 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import Object
@@ -66,6 +67,8 @@ class HostAdmission(MultiService):
     :param clock: for time limits, when that is another.
     """
 
+    _log = Logger()
+
     def __init__(
         self, client: IKubeClient, reactor: Any, *, clock: IReactorTime | None = None
     ) -> None:
@@ -74,6 +77,7 @@ class HostAdmission(MultiService):
         self._client = client
         namespaces = HostNamespaces(client, self._follow(sources.NAMESPACES_OF_HOST))
         matching, cel = Matching(namespaces), Cel()
+        self._cel = cel
         self._calls = Calls(reactor)
         self._webhooks = Webhooks(
             self._follow(sources.MUTATING_WEBHOOKS),
@@ -93,6 +97,16 @@ class HostAdmission(MultiService):
         followed = Followed(self._client, versions, self._clock)
         followed.setServiceParent(self)
         return followed
+
+    def startService(self) -> None:
+        """Begin to follow the host."""
+        super().startService()
+        if self._cel.problem:
+            self._log.warn(
+                "{why}: policies and matchConditions of the host are answered as their "
+                "failurePolicy says; pip install twisted-exec[policies]",
+                why=self._cel.problem,
+            )
 
     @property
     def problems(self) -> Iterator[str]:

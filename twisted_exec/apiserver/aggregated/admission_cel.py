@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from twisted_exec.api.status import one_line
@@ -31,6 +32,7 @@ _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
 """Which Kubernetes' own library words otherwise."""
 _KEPT = 1024
 _SHOWN = 200
+_PACKAGE = "cel_expr_python"
 _MISSING = (
     "this server evaluates no CEL, as the Python package cel-expr-python is not installed with it"
 )
@@ -50,6 +52,11 @@ class Cel:
     def __init__(self) -> None:
         self._compiled: OrderedDict[str, Any] = OrderedDict()
         self._environment: Any = None
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be evaluated, or empty; to find out costs next to nothing."""
+        return "" if find_spec(_PACKAGE) is not None else _MISSING
 
     def evaluate(self, expression: str, values: Mapping[str, Any]) -> Any:
         """
