@@ -146,6 +146,10 @@ class Deployment:
 
     async def be_admin(self) -> None:
         """A kubeconfig of the administrator, and a client, for the URL that users know."""
+        await self.use_admin()
+
+    async def use_admin(self) -> None:
+        """A client that may do everything, by what is good now."""
         self.admin = self.kubeconfig("admin", ["system:masters"])
         await self._close_client()
         self.client = KubeClient(load(self.admin), reactor)
@@ -204,13 +208,18 @@ class Deployment:
     async def start_poollet(self, *options: str) -> None:
         self.poollet = await self.poollet_of(self.dialect, POOL, *options)
 
+    def write_poollet_kubeconfig(self, pool: str) -> str:
+        """By which a poollet of this pool asks the API server, with what is in its files now."""
+        pair, path = self.pki.pair(f"poollet-{pool}-client"), self.path(f"{pool}.kubeconfig")
+        self._write_kubeconfig(path, pair.certificate, pair.key, pool)
+        return path
+
     async def poollet_of(self, dialect: Dialect, pool: str, *options: str) -> Program:
         """A poollet of one dialect, once its pool is registered."""
-        serving, client = self.pki.issue_poollet(
+        serving, _client = self.pki.issue_poollet(
             pool, ["localhost", "127.0.0.1"], dialect=dialect, replace=True
         )
-        kubeconfig = self.path(f"{pool}.kubeconfig")
-        self._write_kubeconfig(kubeconfig, client.certificate, client.key, pool)
+        kubeconfig = self.write_poollet_kubeconfig(pool)
         program = twistd(
             "exec-poollet",
             f"--kubeconfig={kubeconfig}",

@@ -8,6 +8,7 @@ What the pages show is what runs here: the broker's rights in the second cluster
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from tests.docs import pages
 from twisted_exec.api import kinds
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.tls.pki import AUTHORITIES, FORWARDING, SERVING
+from twisted_exec.tls.renewing import renew, renew_authority, retire_authority
 from twisted_exec.wire.remotecommand import TerminalSize
 
 from . import kubectls
-from .consoles import watch
-from .deployment import Deployment, gone
+from .consoles import Screen, watch
+from .deployment import POOL, Deployment, gone, pause
 from .programs import script, terminal, twistd
 
 reactor: Any = _reactor
 BROKER, NAMESPACE = "broker-of-site-a", "site-a"
-MACHINES = kinds.MACHINES.resource
+MACHINES, SESSIONS = kinds.MACHINES.resource, kinds.CONSOLESESSIONS.resource
 
 
 def manifests() -> list[Object]:
@@ -121,18 +124,55 @@ class BrokerTests(TestCase):
         self.assertEqual(len(ids), 1)
         self.assertEqual(self.audit(self.b, "api")[0]["caller"], BROKER)
 
+    async def until_opens(self) -> Screen:
+        """Fires with a session, as soon as the broker and cluster B agree on whom to trust."""
+        while True:
+            try:
+                return await watch(self.jane, "sh")
+            except APIError:
+                await pause()
+
+    async def session(self) -> str:
+        """The name of the one session of cluster A, once the store has it."""
+        while not (found := (await self.a.client.list(SESSIONS, "default"))["items"]):
+            await pause()
+        return str(found[0]["metadata"]["name"])
+
     async def both(self, cluster: Deployment, hop: str) -> list[dict[str, Any]]:
         """A hop's start and end, once it has written both."""
-        from .deployment import pause
-
         while len(self.audit(cluster, hop)) < 2:
             await pause()
         return self.audit(cluster, hop)
 
+    async def exchange(self) -> None:
+        """Everything that cluster B is known by, and what the broker is known by there."""
+        pki, now = self.b.pki, datetime.now(UTC)
+        for name in AUTHORITIES:
+            renew_authority(pki, name, now)
+        renew(pki, now, None)
+        self.b.kubeconfig(BROKER)
+        self.b.write_poollet_kubeconfig(POOL)
+        await self.b.use_admin()
+        # But for the CA of users: what the old one had signed opened the session.
+        for name in (SERVING, FORWARDING):
+            retire_authority(pki, name)
+
     async def test_ends(self) -> None:
-        """The reason of an end passes through all hops, from either cluster; nothing is left."""
+        """
+        The reason of an end passes through all hops, from either cluster, also after every
+        certificate of the second one was exchanged; nothing is left.
+        """
         await self.a.create_machine("sh", "shell")
         screen = await watch(self.jane, "sh")
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        first = await self.session()
+        await self.exchange()
+        await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
+        ended, screen = screen, await self.until_opens()
+        # The older one, which was opened before, is ended from the first cluster.
+        await self.a.client.delete(SESSIONS, first, "default")
+        lost = await ended.ended
+        self.assertEqual(lost.ending.reason, "SessionDeleted")
         await screen.ask(b"echo $((6*7))\n", rb"42\r\n")
         await self.a.client.patch(MACHINES, "sh", {"spec": {"power": "Off"}}, "default")
         lost = await screen.ended
