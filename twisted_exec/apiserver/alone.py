@@ -59,6 +59,8 @@ class Alone:
     :param own_names: of this server, which no poollet is given unasked.
     """
 
+    collected = False
+
     def __init__(
         self,
         storage: IStorage,

@@ -65,10 +65,12 @@ class Ground(Protocol):
 
     :ivar storage: has what is served, and what of the surroundings is looked at.
     :ivar kinds: that are served.
+    :ivar collected: a garbage collector sees to what belongs to objects that are deleted.
     """
 
     storage: IStorage
     kinds: Sequence[Kind]
+    collected: bool
 
     @property
     def authenticator(self) -> IAuthenticator:
@@ -205,7 +207,8 @@ def assemble(
     if not storage.alone:
         leading = ElectedLeading(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
-    rest = REST(Verbs(storage, admissions, now), watches[0], gate, fence, limits, now)
+    verbs = Verbs(storage, admissions, now, collected=ground.collected)
+    rest = REST(verbs, watches[0], gate, fence, limits, now)
     for kind in registry.kinds:
         if kind.stored and not kind.kept_as and kind is not kinds.CONSOLESESSIONS:
             rest.add_to(routes, kind)

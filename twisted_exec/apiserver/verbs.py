@@ -28,6 +28,7 @@ from twisted_exec.api.status import (
     NotFound,
     RequestEntityTooLarge,
 )
+from twisted_exec.apiserver.collected import held_for_collector
 from twisted_exec.apiserver.interfaces import (
     CREATE,
     DELETE,
@@ -100,11 +101,19 @@ class Verbs:
 
     :param admissions: asked in order before each write.
     :param now: seconds since the epoch.
+    :param collected: a garbage collector sees to what belongs to deleted objects, and waits
+        to be told by finalizers what to do.
     """
 
     def __init__(
-        self, storage: IStorage, admissions: Sequence[IAdmission], now: Callable[[], float]
+        self,
+        storage: IStorage,
+        admissions: Sequence[IAdmission],
+        now: Callable[[], float],
+        *,
+        collected: bool = False,
     ) -> None:
+        self._collected = collected
         self._storage = storage
         self._admissions = admissions
         self._mutating: list[IMutatingAdmission] = [
@@ -391,6 +400,8 @@ class Verbs:
         :return: as of :meth:`delete`.
         :raises Conflict: the object has changed; it is asked for anew.
         """
+        if self._collected and "deletionTimestamp" not in old["metadata"]:
+            old = held_for_collector(old, options.told)
         if kind.held_by(old):
             if "deletionTimestamp" in old["metadata"] or options.dry_run:
                 return old, False

@@ -153,6 +153,28 @@ class ServedTests(BehindCase):
         code, left = await self.ask(MACHINES, controller)
         self.assertEqual((code, left["items"]), (200, []))
 
+    async def test_collected(self) -> None:
+        """The host's garbage collector is told what shall become of what belongs to a machine."""
+        for told, finalizer in (
+            ("propagationPolicy=Orphan", "orphan"),
+            ("orphanDependents=true", "orphan"),
+            ("propagationPolicy=Foreground", "foregroundDeletion"),
+        ):
+            made = await self.make_machine("a")
+            code, held = await self.delete("a", told)
+            self.assertEqual((code, held["metadata"]["finalizers"]), (200, [finalizer]))
+            self.assertIn("deletionTimestamp", held["metadata"])
+            self.assertEqual((await self.delete("a", told))[1], held)
+            free = {"metadata": {"finalizers": [], "uid": made["metadata"]["uid"]}}
+            await self.admin.patch(kinds.MACHINES.resource, "a", free, "default")
+            self.assertEqual((await self.ask(f"{MACHINES}/a", user="admin"))[0], 404)
+        await self.make_machine("a")
+        code, gone = await self.delete("a", "propagationPolicy=Background")
+        self.assertEqual((code, gone["kind"]), (200, "Status"))
+
+    async def delete(self, name: str, query: str) -> tuple[int, Any]:
+        return await self.ask(f"{MACHINES}/{name}?{query}", method=b"DELETE", user="admin")
+
     async def test_events(self) -> None:
         """What this server tells of objects is told in the host's Events."""
         await self.make_machine("vm", "")

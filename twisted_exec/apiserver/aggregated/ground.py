@@ -79,6 +79,8 @@ class Behind:
     :param own: the server's own store, started and stopped by whoever has made it.
     """
 
+    collected = True  # the host's
+
     def __init__(
         self,
         aggregated: Aggregated,
