@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from pathlib import Path
@@ -103,11 +104,20 @@ class Member:
         """Answer nothing, for now."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        # The signal is sent at once; each thread stops when it next looks.
+        while not all(_is_stopped(task) for task in tasks.iterdir()):
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         """Go on."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+
+def _is_stopped(task: Path) -> bool:
+    """As proc(5) has it: the state is the first word after the program's name."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class Etcds:

@@ -14,64 +14,16 @@ from typing import Any
 from twisted.internet.defer import gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.logger import capturedLogs, formatEvent
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
 from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
 from tests.tls.support import authority, client_identity, write
 from twisted_exec.storage.errors import StorageError
-from twisted_exec.storage.etcd.client import (
-    RANGE,
-    EtcdError,
-    grpc,
-    read_refusal,
-    write_refusal,
-)
+from twisted_exec.storage.etcd.client import RANGE
+from twisted_exec.storage.etcd.faults import EtcdError, grpc
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget
-
-StatusCode = grpc.StatusCode
-
-
-class RefusalTests(SynchronousTestCase):
-    """What users are told."""
-
-    def test_certainly_undone(self) -> None:
-        """What was never sent, or was refused, may be tried again."""
-        for code, told in [
-            (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x"),
-            (StatusCode.UNAVAILABLE, "etcdserver: no leader"),
-            (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
-            (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"),
-            (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied"),
-        ]:
-            refusal = write_refusal(EtcdError(code, told))
-            self.assertEqual((refusal.code, refusal.retry_after_seconds), (503, 1), told)
-
-    def test_unknown(self) -> None:
-        """Everything else may have been done."""
-        for code, told in [
-            (StatusCode.UNAVAILABLE, "etcdserver: request timed out"),
-            (StatusCode.UNAVAILABLE, "etcdserver: leader changed"),
-            (StatusCode.UNAVAILABLE, "Socket closed"),
-            (StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
-            (StatusCode.CANCELLED, ""),
-            (StatusCode.INTERNAL, "this is no answer of etcd's"),
-            (StatusCode.UNKNOWN, "x"),
-        ]:
-            refusal = write_refusal(EtcdError(code, told))
-            self.assertEqual((refusal.code, refusal.retry_after_seconds), (504, 1), told)
-            self.assertIn("look before trying again", refusal.message)
-
-    def test_words(self) -> None:
-        """etcd's own words are told; addresses are not."""
-        refused = EtcdError(StatusCode.UNAVAILABLE, "failed to connect to ipv4:10.0.0.1:2379")
-        self.assertEqual(
-            read_refusal(refused).message, "the store cannot be read: etcd cannot be reached"
-        )
-        large = EtcdError(StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large")
-        self.assertEqual(write_refusal(large).code, 413)
 
 
 class MemberTests(EtcdCase):
@@ -116,7 +68,7 @@ class MemberTests(EtcdCase):
         problem = await self.assertFailure(
             self.deferred(client.read(refused, pb.RangeRequest(key=b"x"))), EtcdError
         )
-        self.assertIs(problem.code, StatusCode.UNIMPLEMENTED)
+        self.assertIs(problem.code, grpc.StatusCode.UNIMPLEMENTED)
 
 
 class TLSTests(EtcdCase):

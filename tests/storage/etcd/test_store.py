@@ -4,8 +4,6 @@ Tests for :mod:`twisted_exec.storage.etcd.store`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.defer import Deferred, gatherResults
 
 from tests import needs
@@ -111,20 +109,6 @@ class CompanyTests(EtcdCase):
         with self.assertRaises(APIError) as caught:
             await second.list(MACHINES, version=version + 1000)
         self.assertEqual(caught.exception.code, 504)
-
-    async def test_shared_reads(self) -> None:
-        """However many read at once, etcd is asked few times."""
-        first, _ = await self.both()
-        asked: list[object] = []
-        read = first._client.read
-
-        def counted(*args: Any, **more: Any) -> Any:
-            asked.append(args)
-            return read(*args, **more)
-
-        first._client.read = counted  # type: ignore[method-assign]
-        await gatherResults([first.list(MACHINES) for _ in range(500)])
-        self.assertLessEqual(len(asked), 2)
 
     async def test_started_again(self) -> None:
         """What was stored is there for who comes later."""

@@ -5,7 +5,7 @@ One member is asked as long as it answers.  When it does not, another one is; a 
 then asked of that again, and so is a write that has certainly not been done.  A write of which
 nobody knows is not made again: it fails with an :class:`APIError` that says so.
 
-Which of etcd's errors tell what is in its ``api/v3rpc/rpctypes/error.go``.  A member without
+A member without
 a leader refuses at once what says ``hasleader`` in its metadata
 (``server/etcdserver/api/v3rpc/interceptor.go``).
 """
@@ -23,8 +23,8 @@ from OpenSSL import SSL
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable, one_line
 from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.faults import EtcdError, error_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import Endpoint, EtcdTarget
 from twisted_exec.streaming import grpc_calls
@@ -49,7 +49,6 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _WITH_LEADER = (("hasleader", "true"),)
-_RETRY_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -65,79 +64,6 @@ TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
 COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionResponse)
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse)
 AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse)
-
-
-class EtcdError(Exception):
-    """
-    A call failed.
-
-    :param code: gRPC's.
-    :param told: by etcd or grpcio, on one line.
-    :ivar undone: it has certainly not been done.
-    """
-
-    def __init__(self, code: grpc.StatusCode, told: str) -> None:
-        super().__init__(f"{told or code.name}")
-        self.code, self.told = code, told
-        self.undone = code not in _UNKNOWN or told.startswith(_NOT_SENT)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether another member may do better."""
-        return self.code in _UNKNOWN
-
-    @property
-    def is_full(self) -> bool:
-        return "database space exceeded" in self.told
-
-    @property
-    def is_token(self) -> bool:
-        """The token is none any more, or is of before the last change of users."""
-        return (
-            self.code is grpc.StatusCode.UNAUTHENTICATED
-            or "revision of auth store is old" in self.told
-            or "user name is empty" in self.told
-        )
-
-    @property
-    def is_compacted(self) -> bool:
-        return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.told
-
-    @property
-    def is_future(self) -> bool:
-        return self.code is grpc.StatusCode.OUT_OF_RANGE and "future revision" in self.told
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.told
-
-    @property
-    def is_refusal(self) -> bool:
-        """Trying again never helps before somebody has changed something."""
-        return self.code in _REFUSED or any(words in self.told for words in _REFUSALS)
-
-
-_REFUSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
-_REFUSALS = ("authentication failed", "authentication is not enabled", "user name is empty")
-_UNKNOWN = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.DATA_LOSS,
-        grpc.StatusCode.ABORTED,
-    }
-)
-# grpcio's words for a connection that there never was, and etcd's before it begins.
-_NOT_SENT = (
-    "failed to connect to all addresses",
-    "DNS resolution failed",
-    "etcdserver: no leader",
-    "etcdserver: not capable",
-    "etcdserver: rpc not supported for learner",
-)
 
 
 class EtcdClient:
@@ -388,49 +314,3 @@ def _outcome(future: Any, read: Any) -> Any:
     if future.code() is not grpc.StatusCode.OK:
         return error_of(future)
     return read
-
-
-def error_of(call: Any) -> EtcdError:
-    """Why a call has failed."""
-    return EtcdError(call.code(), one_line(call.details() or ""))
-
-
-def read_refusal(error: EtcdError) -> APIError:
-    """What users are told when a read fails."""
-    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return GatewayTimeout(
-            "the store did not answer in time", retry_after_seconds=_RETRY_SECONDS
-        )
-    return ServiceUnavailable(
-        f"the store cannot be read: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
-    )
-
-
-def write_refusal(error: EtcdError) -> APIError:
-    """What users are told when a write fails."""
-    if not error.undone:
-        return GatewayTimeout(
-            "the store did not say whether it has written this: look before trying again",
-            retry_after_seconds=_RETRY_SECONDS,
-        )
-    if "request is too large" in error.told:
-        return APIError(
-            "the object is larger than the store takes (etcd's --max-request-bytes)",
-            code=413,
-            reason="RequestEntityTooLarge",
-        )
-    return ServiceUnavailable(
-        f"the store cannot write: {_words(error)}", retry_after_seconds=_RETRY_SECONDS
-    )
-
-
-def _words(error: EtcdError) -> str:
-    """Without addresses, which are no user's business."""
-    if error.is_full:
-        return (
-            "etcd is full (alarm NOSPACE): compact and defragment it, then disarm the alarm, or "
-            "raise its quota"
-        )
-    if error.told.startswith("etcdserver: "):
-        return error.told
-    return "etcd cannot be reached"

@@ -16,7 +16,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from twisted_exec.storage.etcd.client import WATCH, EtcdClient, EtcdError, error_of
+from twisted_exec.storage.etcd.client import WATCH, EtcdClient
+from twisted_exec.storage.etcd.faults import EtcdError, error_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 
 _MOST_WAITING = 32

@@ -1,0 +1,101 @@
+"""
+Reads that see what every server has written.
+
+etcd is asked one small thing, the revision of the marker
+(:mod:`twisted_exec.storage.etcd.keys`), and the read waits until that is shown here; all reads that
+come while one such question is under way share the next one.  (etcd's own progress notifications
+would tell the same, but may come before the events they speak of: etcd issue 15220, in Debian's
+3.4.23.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
+from twisted_exec.storage.etcd.client import RANGE, EtcdClient
+from twisted_exec.storage.etcd.faults import UNAVAILABLE, EtcdError, read_refusal
+from twisted_exec.storage.etcd.following import CATCH_UP_SECONDS, Following
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
+from twisted_exec.storage.history import History
+
+_Reads = Sequence[Deferred[int]]
+
+
+class Reads:
+    """
+    Tells when what is at hand is what there is.
+
+    :param marker: the key of the marker.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        marker: bytes,
+        following: Following,
+        history: History,
+        reactor: Any,
+    ) -> None:
+        self._client, self._marker, self._reactor = client, marker, reactor
+        self._following, self._history = following, history
+        self._waiting: list[Deferred[int]] = []
+        self._reading = False
+
+    def current(self) -> Deferred[int]:
+        """As :meth:`IStorage.current`."""
+        waiting: Deferred[int] = Deferred()
+        self._waiting.append(waiting)
+        if not self._reading:
+            self._reading = True
+            Deferred.fromCoroutine(self._read())
+        return waiting
+
+    async def _read(self) -> None:
+        """Answer all reads that wait, a round after the other."""
+        while self._waiting:
+            reads, self._waiting = self._waiting, []
+            try:
+                await self._reach(reads)
+            except EtcdError as error:
+                _fail(reads, read_refusal(error))
+            except Exception:  # nobody may wait for ever
+                self._log.failure("reading failed")
+                _fail(reads, InternalError("the store failed, see the log"))
+        self._reading = False
+
+    async def _reach(self, reads: _Reads) -> None:
+        """One question for all of these; the next one may be asked while they wait to be shown."""
+        shown = self._following.order.seen
+        answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
+        latest = answer.kvs[0].mod_revision if answer.kvs else 0
+        if latest < shown:
+            self._following.doubt("etcd was put back to an earlier state")
+            raise EtcdError(UNAVAILABLE, "etcdserver: was put back to an earlier state")
+        reached = self._following.order.reached(latest)
+        reached.addTimeout(CATCH_UP_SECONDS, self._reactor)
+        reached.addCallbacks(partial(self._shown, reads), partial(self._not_shown, reads))
+
+    def _shown(self, reads: _Reads, _: None) -> None:
+        for each in reads:
+            if not each.called:
+                each.callback(self._history.version)
+
+    def _not_shown(self, reads: _Reads, failure: Failure) -> None:
+        """etcd has written what its watch does not tell: another member's may."""
+        self._following.lags(EtcdError(UNAVAILABLE, "the watch lags behind"))
+        _fail(reads, GatewayTimeout("the store is catching up with etcd", retry_after_seconds=1))
+
+
+def _fail(reads: _Reads, refusal: APIError) -> None:
+    for each in reads:
+        if not each.called:
+            each.errback(refusal)
