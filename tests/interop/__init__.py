@@ -45,9 +45,9 @@ nothing, passes them over.
 * ``replicas``: ``kill -9`` of one of two API servers on one etcd, fifty times (or as often as
   ``REPLICAS_KILLED`` says), for about four minutes; with ``etcd``.
 
-* ``aggregated`` and ``attacker``: our API server behind that kube-apiserver, with a
+* ``aggregated``, ``attacker`` and ``deployed``: our API server behind that kube-apiserver, with a
   kube-controller-manager, as the manifests of the documentation deploy it: every kubectl, for
-  ten minutes, and whoever may look on only.  The latter as ``kube-controller-manager`` on ``PATH`` or
+  ten minutes; whoever may look on only; and what the manifests give to whom.  The controllers as ``kube-controller-manager`` on ``PATH`` or
   where ``KUBE_CONTROLLER_MANAGER`` says.  To build it::
 
       cd tests/interop/controller_manager && v=k8s.io/component-base/version && go build -ldflags \

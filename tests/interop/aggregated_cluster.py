@@ -160,6 +160,12 @@ class AggregatedCluster(HostCluster):
                 lambda service=service: self._available(service),
             )
 
+    def point(self, port: int) -> None:
+        """Have kube-apiserver pass requests on to another of ours, as a Service would."""
+        told = json.dumps({"spec": {"service": {"port": port}}})
+        for service in self.services():
+            kubectl(self.kubeconfig, "patch", "apiservice", service, "--type=merge", "-p", told)
+
     def services(self) -> list[str]:
         """The names of our APIServices."""
         listed = json.loads(kubectl(self.kubeconfig, "get", "apiservices", "-o", "json"))
