@@ -17,8 +17,9 @@ from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
 from twisted_exec.poollet.serving import DENIED_SECONDS, ServingCertificate
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
-from twisted_exec.tls.authority import Authority
+from twisted_exec.tls.authority import Authority, request_server
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.server import ServerTLS
 
 CSRS = CERTIFICATESIGNINGREQUESTS.resource
 CA = Authority.create("serving")
@@ -168,6 +169,22 @@ class ServingTests(SynchronousTestCase):
         self.turn(60)
         (again,) = self.requests()
         self.assertNotEqual(again["metadata"]["name"], asked["metadata"]["name"])
+
+    def test_died_in_between(self) -> None:
+        """A new key beside the old certificate is as none: it begins anew, and asks."""
+        self.start()
+        self.sign()
+        self.turn(20)
+        self.serving.stop()
+        signed = self.installed()
+        Path(self.serving.key).write_bytes(request_server("x", ["y"], NAMES).key_pem)
+        self.start()
+        own = self.installed()
+        self.assertNotEqual(own, signed)
+        ServerTLS(self.serving.certificate, self.serving.key, clock=self.clock).load()
+        self.assertEqual(
+            self.open_request()["spec"]["usages"], ["digital signature", "server auth"]
+        )
 
     def test_unwritable(self) -> None:
         """A directory that cannot be is found when the program starts."""

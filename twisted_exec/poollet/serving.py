@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from cryptography import x509
+from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_exec.api.dialects import Dialect
@@ -75,8 +76,11 @@ class ServingCertificate(SignedCertificate):
         """
         self.make_directory()
         try:
-            pem.certificates(read_file(self.certificate), self.certificate)
-            pem.private_key(read_file(self.key), self.key)
+            # Of both, and together: a program that died between writing one and the other left a
+            # pair that nobody can listen with.
+            chain, key = read_file(self.certificate), read_file(self.key)
+            context = pem.new_context(SSL.TLS_SERVER_METHOD)
+            pem.present(context, chain, key, self.certificate, self.key)
         except TLSConfigError:
             own = Authority.create(self._name[:64])
             self.install(own.issue_server(["localhost"], common_name=self._name, life=_OWN_LIFE))
