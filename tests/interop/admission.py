@@ -93,6 +93,9 @@ POLICIES: Mapping[str, Object] = {
             }
         ]
     },
+    "of numbers": {
+        "validations": [{"expression": "double('1.5') < 1 || size(object.metadata.name) < 2.5"}]
+    },
     "of the namespace": {
         "validations": [{"expression": "namespaceObject.metadata.name != 'default'"}]
     },

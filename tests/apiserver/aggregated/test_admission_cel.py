@@ -42,6 +42,7 @@ class CelTests(SynchronousTestCase):
         """The language, with strings and optional values."""
         for expression, value in (
             ("object.spec.n <= 5 && object.spec.n == 5.0", True),
+            ("double('1.5') > 1 && 1u < 2 && [1, 2].size() < 2.5", True),
             ("has(object.spec.missing)", False),
             ("object.spec.missing == 1 || true", True),
             ("object.spec.no == null && oldObject == null", True),
@@ -64,6 +65,8 @@ class CelTests(SynchronousTestCase):
             ("object.spec.missing == 1", "missing"),
             ("object.spec.n > 'a'", "No matching overload"),
             ("1 / 0 == 1", "divide by zero"),
+            ("1 + 1.5 > 2", "resulted in error"),
+            ("1 + 1.5 > 2 || unheard(1) || true", "found no matching overload"),
             ("quantity('1Gi').isLessThan(quantity('2Gi'))", "undeclared reference to 'quantity'"),
             ("authorizer.path('/').check('get').allowed()", "undeclared reference to 'authorizer'"),
             ("(" * 5000 + "1" + ")" * 5000, "resulted in error"),

@@ -30,6 +30,7 @@ VARIABLES = ("object", "oldObject", "request", "params", "namespaceObject", "var
 
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"')
 """Which Kubernetes' own library words otherwise."""
+_MISMATCH, _UNKNOWN = "found no matching overload", "undeclared reference"
 _KEPT = 1024
 _SHOWN = 200
 _PACKAGE = "cel_expr_python"
@@ -88,6 +89,13 @@ class Cel:
             self._environment = _environment()
         try:
             return self._environment.compile(expression)
+        except Exception as error:  # as above
+            if _MISMATCH not in str(error) or _UNKNOWN in str(error):
+                raise Unsupported(_told(expression, error)) from None
+        # Kubernetes compares numbers of all types, and this library does so, too, if it does not
+        # look at the types first.
+        try:
+            return self._environment.compile(expression, disable_check=True)
         except Exception as error:  # as above
             raise Unsupported(_told(expression, error)) from None
 
