@@ -138,6 +138,7 @@ class Survival:
         self.acknowledged: list[int] = []
         self.followers = [Follower(replicas, name, self.figures) for name in REPLICAS]
         self._stopping = False
+        self._killing = ""  # what it refuses is no wonder
 
     async def run(self, rounds: int, writes: int) -> None:
         """
@@ -183,13 +184,14 @@ class Survival:
         survivor = other(victim)
         dying, staying = (self.replicas.replicas[name] for name in (victim, survivor))
         cut, kept = await self._sessions(dying, staying)
-        self._stopping = False
+        self._stopping, self._killing = False, ""
         lanes = [
             Deferred.fromCoroutine(self._write(replica, f"m-{number}-{replica.name}-{lane}"))
             for replica in (dying, staying)
             for lane in range(LANES)
         ]
         await self._until_written(writes)
+        self._killing = victim
         await self.replicas.kill(victim)
         lost = await cut.ended
         assert isinstance(lost, ConsoleLost), lost
@@ -226,25 +228,19 @@ class Survival:
 
     async def _write(self, replica: Replica, stem: str) -> None:
         """Create, change and delete machines, as long as the server is there."""
-        turn, last, program = 0, time.monotonic(), replica.program
+        turn, last = 0, time.monotonic()
         while not self._stopping:
             try:
                 await self._write_one(replica.client, f"{stem}-{turn}", turn)
             except APIError as error:
                 self.figures.unanswered += 1
-                if program.exit_code is None and replica.runs:
-                    await self._settled(replica, error)
+                if replica.name != self._killing:
+                    self.figures.survivors_refusals.append(f"{replica.name}: {error.message}")
                 return
             now = time.monotonic()
-            if replica.runs:
+            if replica.name != self._killing:
                 self.figures.longest_gap = max(self.figures.longest_gap, now - last)
             turn, last = turn + 1, now
-
-    async def _settled(self, replica: Replica, error: APIError) -> None:
-        """A refusal is one only if the server was not killed just then."""
-        await pause()
-        if replica.runs:
-            self.figures.survivors_refusals.append(f"{replica.name}: {error.message}")
 
     async def _write_one(self, client: KubeClient, name: str, turn: int) -> None:
         body = machine(name, "shell", "nowhere")  # nobody shall run it
