@@ -29,6 +29,8 @@ class NodeFenceTests(APITestCase):
         """It reports how its Node is, and nobody else's."""
         status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         self.patch(f"{NODES}/node-a/status", status)
+        self.answer("GET", f"{NODES}/node-a/status", user="node-a")
+        self.refused(403, "GET", f"{NODES}/node-b/status", user="node-a")
         self.patch(f"{NODES}/node-a", {"spec": {"providerID": "space://a"}})
         told = self.patch(f"{NODES}/node-b/status", status, 403)
         self.assertIn('server of node "node-a" may not', told["message"])

@@ -121,7 +121,7 @@ _SYSTEM_ROLES = [
         "system:node",
         *_CREATE_REVIEWS,
         _on("nodes", (*_READ, "create", "update", "patch"), ("",)),
-        _on("nodes/status", ("update", "patch"), ("",)),
+        _on("nodes/status", ("get", "update", "patch"), ("",)),
         _on("events", ("create", "update", "patch"), _EVENTS),
         _on("leases", ("get", "create", "update", "patch", "delete"), ("coordination.k8s.io",)),
         _on(_REQUESTS, (*_READ, "create"), (CERTIFICATES,)),
