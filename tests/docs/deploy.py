@@ -94,13 +94,13 @@ class Unit:
         ]
 
 
-def users() -> set[str]:
-    """Those that ``twisted-exec.sysusers.conf`` makes."""
+def made(kind: str) -> set[str]:
+    """The users (``u``) or groups (``g``) that ``twisted-exec.sysusers.conf`` makes."""
     lines = (SYSTEMD / "twisted-exec.sysusers.conf").read_text(encoding="utf-8").splitlines()
-    return {line.split()[1] for line in lines if line.startswith("u ")}
+    return {line.split()[1] for line in lines if line.startswith(f"{kind} ")}
 
 
 def with_own_user(words: list[str]) -> list[str]:
     """A command line that names users, on a host that has none of them."""
-    made = "|".join(sorted(users()))
-    return [re.sub(rf"(-uid=)({made})$", rf"\g<1>{os.getuid()}", word) for word in words]
+    users = "|".join(sorted(made("u")))
+    return [re.sub(rf"(-uid=)({users})$", rf"\g<1>{os.getuid()}", word) for word in words]

@@ -83,8 +83,15 @@ class UnitTests(SynchronousTestCase):
                 self.assertEqual(unit.one(key), value, f"{name}: {key}")
             settings = unit.settings
             user = settings.get("User", [None])[0]
-            self.assertTrue(settings.get("DynamicUser") == ["yes"] or user in deploy.users(), name)
+            self.assertTrue(settings.get("DynamicUser") == ["yes"] or user in deploy.made("u"), name)
             self.assertTrue({"PrivateDevices", "DevicePolicy"} & set(settings), name)
+
+    def test_groups(self) -> None:
+        """A unit whose group does not exist does not start: each is made, or is everywhere."""
+        known = deploy.made("g") | {"dialout"}
+        for name, unit in units().items():
+            for told in unit.settings.get("SupplementaryGroups", []):
+                self.assertLessEqual(set(told.split()), known, name)
 
     def test_users_meet(self) -> None:
         """The runtime and the broker let the poollet's user in, and it knows theirs."""
@@ -102,7 +109,7 @@ class UnitTests(SynchronousTestCase):
         """The drop-in changes what the units have, and its user exists."""
         live = Unit(SYSTEMD / "live.conf")
         self.assertLessEqual(set(live.settings), set(units()["exec-apiserver"].settings) | {"User"})
-        self.assertIn(live.one("User"), deploy.users())
+        self.assertIn(live.one("User"), deploy.made("u"))
         self.assertTrue(live.one("Environment").startswith("FILES="))
 
 
