@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import fail
+from twisted.internet.defer import Deferred, fail
 
 from tests.apiserver.support import MERGE, POOLS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, SPHERIC
+from twisted_exec.api.kinds import Object
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.heartbeats import LOOK_SECONDS, SILENCE_SECONDS, ready_condition
 
@@ -60,6 +62,26 @@ class PoolHeartbeatsTests(APITestCase):
         self.assertEqual(self.ready(), ("True", "HeartbeatReceived"))
         self.pass_time(SILENCE_SECONDS)
         self.assertEqual(self.ready()[0], "Unknown")
+
+    def test_leads_no_longer(self) -> None:
+        """Who stops looking while it asks for a pool says nothing of it: it has heard nothing."""
+        asked: list[Deferred[Object]] = []
+        get = self.storage.get
+
+        def slow(resource: Resource, namespace: str, name: str, **more: Any) -> Any:
+            if resource != kinds.MACHINEPOOLS.resource:
+                return get(resource, namespace, name, **more)
+            asked.append(Deferred())
+            return asked[-1]
+
+        self.patch(self.storage, "get", slow)
+        self.pass_time(SILENCE_SECONDS)
+        (asking,) = asked
+        self.storage.get = get  # type: ignore[method-assign]
+        self.successResultOf(self.parts.leading.stopService())
+        asking.callback(self.stored(kinds.MACHINEPOOLS, "pool-a"))
+        self.assertEqual(self.ready(), ("True", "HeartbeatReceived"))
+        self.parts.leading.startService()
 
     def test_what_users_change(self) -> None:
         """A label that somebody gives a pool is no heartbeat."""

@@ -4,10 +4,13 @@ Tests for :mod:`twisted_exec.apiserver.namespaces`.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, fail
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
 
 from tests.apiserver.support import MACHINES, MERGE, NAMESPACES, RBAC, APITestCase, machine
 from twisted_exec.api import kinds
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import NotFound, ServiceUnavailable
 from twisted_exec.apiserver.namespaces import NamespaceLifecycle
 from twisted_exec.apiserver.registry import Registry
@@ -92,6 +95,30 @@ class NamespaceTests(APITestCase):
         self.answer("DELETE", f"{NAMESPACES}/lab")
         self.assertFalse(self.gone())
         lifecycle.startService()
+        self.assertTrue(self.gone())
+
+    def test_another_of_the_same_name(self) -> None:
+        """What was seen is deleted, and nothing else that has come to be called the same since."""
+        self.make()
+        self.answer("POST", INSIDE, machine("a"), code=201)
+        seen = self.successResultOf(self.storage.list(kinds.MACHINES.resource, "lab"))
+        self.answer("DELETE", f"{INSIDE}/a")
+        made = self.answer("POST", INSIDE, machine("a"), code=201)
+        listing = self.storage.list
+
+        def behind(resource: Resource, namespace: str = "", **more: Any) -> Any:
+            if resource == kinds.MACHINES.resource and namespace:
+                return succeed(seen)
+            return listing(resource, namespace, **more)
+
+        self.patch(self.storage, "list", behind)
+        self.answer("DELETE", f"{NAMESPACES}/lab")
+        self.assertFalse(self.gone())
+        found = self.answer("GET", f"{INSIDE}/a")
+        self.assertEqual(found["metadata"]["uid"], made["metadata"]["uid"])
+        self.storage.list = listing  # type: ignore[method-assign]
+        free = {"metadata": {"labels": {"looked": "at-again"}}}
+        self.answer("PATCH", f"{INSIDE}/a", free, content_type=MERGE)
         self.assertTrue(self.gone())
 
     def test_trouble(self) -> None:
