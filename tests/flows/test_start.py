@@ -21,7 +21,9 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import TestCase
 
+from tests import needs
 from tests.apiserver.chain import POOL, pki, reactor, read
+from tests.storage.etcds import any_prefix, put_by_hand, shared
 from twisted_exec.tls.pki import PKI, write_kubeconfig
 
 from . import programs
@@ -275,6 +277,18 @@ class APIServerTests(CommonRows, ProgramCase):
             ({"storage": "etcd:x"}, "--storage: ca= is missing: the authority"),
         )
         self.assertEqual({path: read(path) for path in kept}, kept)
+
+    async def test_etcd(self) -> None:
+        """Keys of another program in etcd."""
+        target = shared().target(any_prefix())
+        await put_by_hand(target, f"{target.prefix}/pods/default/a")
+        store = f"etcd:http://{target}?prefix={target.prefix}"
+        told = (
+            f"etcd's keys below '{target.prefix}' are another program's (such as '{target.prefix}/p"
+        )
+        await self.rows(({"storage": store}, told))
+
+    test_etcd.skip = needs.etcd()  # type: ignore[attr-defined]
 
     async def test_store_in_use(self) -> None:
         """Two API servers never share a file; the first goes on as if nothing had happened."""

@@ -28,6 +28,7 @@ from twisted.trial.unittest import TestCase
 from tests.runtimes.support import pause
 from twisted_exec.api.status import APIError
 from twisted_exec.storage.etcd.client import COMPACT, RANGE, TXN, EtcdClient
+from twisted_exec.storage.etcd.faults import EtcdError
 from twisted_exec.storage.etcd.keys import Keys
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.store import EtcdStorage
@@ -290,8 +291,7 @@ class EtcdCase(TestCase):
 
     async def put(self, target: EtcdTarget, key: str, value: str = "{}") -> None:
         """Write a key as another program."""
-        put = pb.RequestOp(request_put=pb.PutRequest(key=key.encode(), value=value.encode()))
-        await self.client(target).write(TXN, pb.TxnRequest(success=[put]))
+        await put_by_hand(target, key, value)
 
     async def compact(self, target: EtcdTarget) -> None:
         """Have etcd forget everything but what is."""
@@ -323,6 +323,23 @@ class EtcdCase(TestCase):
         storage = self.begin(target, **more)
         await storage.when_ready()
         return storage
+
+
+async def put_by_hand(target: EtcdTarget, key: str, value: str = "{}") -> None:
+    """Write a key as another program, as soon as etcd takes it."""
+    put = pb.RequestOp(request_put=pb.PutRequest(key=key.encode(), value=value.encode()))
+    client = EtcdClient(target, reactor)
+    try:
+        while True:
+            try:
+                await client.write(TXN, pb.TxnRequest(success=[put]))
+                return
+            except EtcdError as error:
+                if not error.undone:
+                    raise
+                await pause()
+    finally:
+        client.close()
 
 
 async def refusal(work: Deferred[Any]) -> APIError:

@@ -387,6 +387,18 @@ class ForeignTests(FaultCase):
         self.assertIn(f"etcd's keys below '{target.prefix}' are another program's", said)
         self.assertIn("choose another prefix=", said)
 
+    async def test_within_another(self) -> None:
+        """A prefix within another store's would be full of keys that are foreign there."""
+        target = shared(self.program).target(any_prefix())
+        await self.open(target)
+        inner = replace(target, prefix=f"{target.prefix}/a/b")
+        said = await self.refused(inner)
+        self.assertEqual(
+            said,
+            f"prefix={inner.prefix} is within {target.prefix}, which is a store already: choose "
+            "another prefix=",
+        )
+
     async def test_neighbours(self) -> None:
         """Keys that only begin with the same letters are nobody's business."""
         target = shared(self.program).target(any_prefix())

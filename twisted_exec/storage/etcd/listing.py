@@ -51,6 +51,7 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
             revision = answer.header.revision
             return Marker(revision, found.mod_revision, found.create_revision, write)
         await _check_empty(client, keys)
+        await _check_outside(client, keys)
         compare = pb.Compare(target=pb.Compare.CREATE, key=keys.marker, create_revision=0)
         put = pb.RequestOp(request_put=pb.PutRequest(key=keys.marker, value=value))
         await client.write(TXN, pb.TxnRequest(compare=[compare], success=[put]))
@@ -65,6 +66,25 @@ async def _check_empty(client: EtcdClient, keys: Keys) -> None:
             f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
             f"{shown(answer.kvs[0].key)}): choose another prefix="
         )
+
+
+async def _check_outside(client: EtcdClient, keys: Keys) -> None:
+    """What is below another store's prefix would be that one's."""
+    outer = keys.prefix.rpartition("/")[0]
+    while outer:
+        marker = Keys(outer).marker
+        try:
+            found = await client.read(RANGE, pb.RangeRequest(key=marker, keys_only=True))
+        except EtcdError as error:
+            if not error.is_refusal:
+                raise
+            return  # whose keys these are is nothing that this user may know
+        if found.kvs:
+            raise ForeignKey(
+                f"prefix={keys.prefix} is within {outer}, which is a store already: choose "
+                "another prefix="
+            )
+        outer = outer.rpartition("/")[0]
 
 
 async def list_all(
