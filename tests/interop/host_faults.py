@@ -2,7 +2,7 @@
 What a host does to a server behind it: it says anew whom to believe, it does not answer, it goes and
 comes back.  A real kube-apiserver, with our server as the manifests deploy it.
 
-``KUBE_APISERVER=... python -m twisted.trial tests.interop.host_faults``
+``KUBE_APISERVER=... KUBE_CONTROLLER_MANAGER=... python -m twisted.trial tests.interop.host_faults``
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ EXEC = {
 class HostFaultTests(TestCase):
     """Consoles of a machine behind a host, while the host is not as it should be."""
 
-    skip = needs.kube_apiserver()
+    skip = needs.aggregated()
     timeout = 600
 
     async def setUp(self) -> None:
-        self.cluster = AggregatedCluster(str(needs.kube_apiserver_program()), "faults")
+        self.cluster = AggregatedCluster("faults")
         self.addCleanup(self.cluster.stop)
         await deferToThread(self.start)
 
