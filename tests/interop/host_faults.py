@@ -1,6 +1,7 @@
 """
-What a host does to a server behind it: it says anew whom to believe, it does not answer, it goes and
-comes back.  A real kube-apiserver, with our server as the manifests deploy it.
+What a host does to a server behind it: it says anew whom to believe, it does not answer for a
+while, it collects what belongs to what was deleted.  A real kube-apiserver and its controllers, with
+our server as the manifests deploy it.
 
 ``KUBE_APISERVER=... KUBE_CONTROLLER_MANAGER=... python -m twisted.trial tests.interop.host_faults``
 """
@@ -34,7 +35,7 @@ EXEC = {
 
 
 class HostFaultTests(TestCase):
-    """Consoles of a machine behind a host, while the host is not as it should be."""
+    """A machine behind a host, and its consoles."""
 
     skip = needs.aggregated()
     timeout = 600
@@ -130,3 +131,39 @@ class HostFaultTests(TestCase):
         await self.is_alive(screen, "after")
         await screen.leave()
         self.assertNotIn("Traceback", log(cluster.own_program))
+
+    async def test_collected(self) -> None:
+        """
+        The host's garbage collector sees to what belongs to a machine: it stays, without its owner,
+        or goes before the machine or after it, as whoever deletes says.
+        """
+        self.cluster.programs.run(
+            "collector",
+            str(needs.kube_controller_manager_program()),
+            f"--kubeconfig={self.cluster.kubeconfig}",
+            "--controllers=garbage-collector-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+        )
+        for policy, stays in (("orphan", True), ("foreground", False), ("background", False)):
+            await deferToThread(self.collect, policy, stays)
+
+    def collect(self, policy: str, stays: bool) -> None:
+        cluster, name = self.cluster, f"owner-{policy}"
+        owner = {"apiVersion": "compute.ironcore.dev/v1alpha1", "kind": "Machine"}
+        spec = {"machineClassRef": {"name": "none"}}
+        cluster.apply({**owner, "metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        uid = cluster.get("machine", name, "default")["metadata"]["uid"]
+        reference = {**owner, "name": name, "uid": uid, "blockOwnerDeletion": True}
+        metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        admin = cluster.kubeconfig
+        kubectl(admin, "delete", "machine", name, f"--cascade={policy}", "--timeout=100s")
+        get = ("get", "configmap", name, "-o", "json")
+        if stays:
+            left = json.loads(kubectl(admin, *get))
+            self.assertNotIn("ownerReferences", left["metadata"])
+        else:
+            cluster.programs.until(
+                f"{name} is collected", lambda: not kubectl(admin, *get, check=False)
+            )
