@@ -83,7 +83,9 @@ class UnitTests(SynchronousTestCase):
                 self.assertEqual(unit.one(key), value, f"{name}: {key}")
             settings = unit.settings
             user = settings.get("User", [None])[0]
-            self.assertTrue(settings.get("DynamicUser") == ["yes"] or user in deploy.made("u"), name)
+            self.assertTrue(
+                settings.get("DynamicUser") == ["yes"] or user in deploy.made("u"), name
+            )
             self.assertTrue({"PrivateDevices", "DevicePolicy"} & set(settings), name)
 
     def test_groups(self) -> None:
