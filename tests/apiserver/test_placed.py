@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.apiserver.support import MACHINES, MERGE, APITestCase, Watching, machine
+from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE, ONMETAL, SPHERIC
 from twisted_exec.api.kinds import Object
 from twisted_exec.apiserver import narrowed
@@ -67,6 +68,16 @@ class SecretsTests(PlacedTestCase):
             self.assertEqual(self.seen(path, "pool-b"), [])
         self.refused(403, "GET", f"{SECRETS}/ignition", user="pool-b")
         self.assertEqual(len(self.seen(ALL_SECRETS, "admin")), 3)
+
+    def test_missed(self) -> None:
+        """A store that missed changes ends the watch of who sees only some of it, as all others."""
+        self.make_machine("vm", "pool-a", ignitionRef={"name": "ignition"})
+        watch = self.watch(f"{ALL_SECRETS}?watch=1", user=self.user)
+        self.assertEqual(watch.names(), [("ADDED", "ignition")])
+        self.storage.lose((kinds.SECRETS.resource, "default", "ignition"))
+        (over,) = watch.events()
+        self.assertEqual((over["type"], over["object"]["code"]), ("ERROR", 410))
+        self.assertEqual(self.seen(ALL_SECRETS), [])
 
     def test_not_there_yet(self) -> None:
         """A Secret that a machine names and nobody has made is missing, not forbidden."""

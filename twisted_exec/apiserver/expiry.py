@@ -84,7 +84,7 @@ class EventExpiry(Service):
         self._bytes = 0
 
     async def _begin(self) -> None:
-        found = (await self._storage.list(EVENTS.resource)).items
+        found = (await self._storage.list(EVENTS.resource, stale=True)).items
         now = self._clock.seconds()
         left = {
             key_of(event): (

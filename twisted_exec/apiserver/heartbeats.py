@@ -74,7 +74,7 @@ class PoolHeartbeats(Service):
         self._heard.clear()
 
     async def _begin(self) -> None:
-        for pool in (await self._storage.list(self._dialect.pool)).items:
+        for pool in (await self._storage.list(self._dialect.pool, stale=True)).items:
             self._heard.setdefault(pool["metadata"]["name"], self._clock.seconds())
 
     def _pool_changed(self, event: Event) -> None:

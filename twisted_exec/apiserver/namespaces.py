@@ -96,7 +96,7 @@ class NamespaceLifecycle(Service):
         self._retries.clear()
 
     async def _take_up(self) -> None:
-        for namespace in (await self._storage.list(NAMESPACES.resource)).items:
+        for namespace in (await self._storage.list(NAMESPACES.resource, stale=True)).items:
             self._notice(namespace)
 
     def _namespace_event(self, event: Event) -> None:

@@ -200,7 +200,8 @@ class _Watch:
         self._on_event(Event(DELETED, versioned(obj, version), obj, version))
 
     def _look_again(self) -> None:
-        listing = self._storage.list(self._resource, self._namespace)
+        # What is at hand is what the watch has told of, neither more nor less.
+        listing = self._storage.list(self._resource, self._namespace, stale=True)
         listing.addCallback(self._listed)
         listing.addErrback(partial(self._log.failure, "cannot look again at what is seen"))
 

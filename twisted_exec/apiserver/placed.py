@@ -103,7 +103,7 @@ class Placed(Service):
             taking.addErrback(partial(self._log.failure, "cannot list what poollets may see"))
 
     async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
-        listing = await self._storage.list(resource)
+        listing = await self._storage.list(resource, stale=True)
         for obj in listing.items:
             take(Event("ADDED", obj, None, listing.version))
 

@@ -100,7 +100,7 @@ class Scheduler(Service):
             taking.addErrback(partial(self._log.failure, "cannot list what is to be placed"))
 
     async def _take_up(self, resource: Resource, take: Callable[[Event], None]) -> None:
-        listing = await self._storage.list(resource)
+        listing = await self._storage.list(resource, stale=True)
         for obj in listing.items:
             take(Event(ADDED, obj, None, listing.version))
 

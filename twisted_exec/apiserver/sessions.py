@@ -136,7 +136,7 @@ class SessionObjects(Service):
         return waiting.addBoth(lambda _: None)
 
     async def _begin(self) -> None:
-        for obj in (await self._storage.list(_RESOURCE)).items:
+        for obj in (await self._storage.list(_RESOURCE, stale=True)).items:
             self._heard(obj)
 
     # What the server's sessions tell.

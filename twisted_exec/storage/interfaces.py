@@ -89,7 +89,8 @@ class IStorage(IService):
     ) -> Deferred[Object]:
         """
         :param namespace: empty for cluster-scoped resources.
-        :param stale: content with what is at hand, which others may have changed.
+        :param stale: content with what is at hand, which others may have changed: the
+            objects that watches have been told of, neither more nor fewer.
         :return: fires with the object; fails with
             :class:`~twisted_exec.api.status.NotFound`.
         """
