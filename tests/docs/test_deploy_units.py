@@ -185,6 +185,13 @@ class ContainerfileTests(SynchronousTestCase):
         words = json.loads(command)
         self.assertEqual(deploy.options_of(words).program, words[0])
 
+    def test_page(self) -> None:
+        """What the page has a container run, its program takes."""
+        text = pages.page("howto/in-containers").replace("\\\n", " ")
+        (line,) = re.findall(r"podman run .* twisted-exec:v1 (exec-.+)$", text, re.MULTILINE)
+        words = shlex.split(line)
+        self.assertEqual(deploy.options_of(words)["drain-seconds"], 5)
+
     def test_shell(self) -> None:
         """The shell can read what is run."""
         for told in self.told("RUN"):

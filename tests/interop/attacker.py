@@ -15,7 +15,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
-from tests.apiserver.attacks import WEBSOCKET, Attack, Attacker, Headers, Target, attacks
+from tests.apiserver.attacks import SPDY, WEBSOCKET, Attack, Attacker, Headers, Target, attacks
 from tests.flows.test_hostile import frame
 from tests.interop import chains
 from tests.interop.aggregated_cluster import FRONT, AggregatedCluster
@@ -105,8 +105,10 @@ class AttackerTests(SynchronousTestCase):
         """One who may: the very requests would have been enough."""
         mark = self.mark(name)
         attacker = self.attacker(port, pair, mark)
-        code, told = attacker.send(next(attacks(TARGET)))
-        self.assertEqual(code, 101, told)
+        asked = f"{TARGET.path}?{TARGET.query}"
+        for attack in (Attack("GET", asked, WEBSOCKET), Attack("POST", asked, SPDY)):
+            code, told = attacker.send(attack)
+            self.assertEqual(code, 101, told)
         self.cluster.programs.until("it is typed", mark.exists, 20)
 
     def test_looking(self) -> None:
