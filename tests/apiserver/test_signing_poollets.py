@@ -103,6 +103,9 @@ class ShapeTests(SynchronousTestCase):
         for name in (x509.RFC822Name("a@b.example"), x509.UniformResourceIdentifier("spiffe://a")):
             self.assertIn("must be DNS names", self.serving(request(names=[ADDRESS, name])))
         self.assertIn("patterns", self.serving(request(names=[x509.DNSName("*.example")])))
+        for text in ("a b", "a\nb", "*.192.0.2.1", "x" * 300):
+            asked = request(names=[ADDRESS, x509.DNSName(text)])
+            self.assertIn("must be DNS names", self.serving(asked), text)
         self.assertIn("must have no", self.client(request(names=[ADDRESS])))
 
     def test_unreadable_names(self) -> None:
@@ -162,6 +165,43 @@ class ApprovalTests(SynchronousTestCase):
             subject = subject_of(request(names=[ADDRESS, x509.DNSName("API.example")]))
             told = serving_refusal(subject, "pool-a", made, {"api.example"})
             self.assertIn("api.example is the API server's own", told)
+
+    def test_the_servers_own_otherwise_spelt(self) -> None:
+        """Nor in a spelling that would be signed as that name, or that clients take for it."""
+        ours = {"api.example", "192.0.2.1", "2001:db8::1"}
+        for name in (
+            x509.DNSName("api.example."),
+            x509.IPAddress(ip_address("::ffff:192.0.2.1")),
+            x509.DNSName("::FFFF:192.0.2.1"),
+            x509.DNSName("2001:DB8:0:0::1"),
+            x509.DNSName("[2001:db8::1]"),
+            x509.DNSName("2001:db8::1%eth0"),
+        ):
+            subject = subject_of(request(names=[name]))
+            for reported in ([], [str(name.value)]):
+                pool = {
+                    "metadata": {"name": "pool-a"},
+                    "status": {"addresses": [{"address": each} for each in reported]},
+                }
+                told = serving_refusal(subject, "pool-a", [pool], ours)
+                self.assertIn("the API server's own", told, name)
+
+    def test_others_otherwise_spelt(self) -> None:
+        """What another pool reports is taken, however it is spelt."""
+        for name, other in (
+            (x509.DNSName("host.example."), "Host.example"),
+            (x509.DNSName("host.example"), "host.example."),
+            (x509.IPAddress(ip_address("::ffff:192.0.2.2")), "192.0.2.2"),
+        ):
+            subject = subject_of(request(names=[name]))
+            self.assertIn("is one of pool pool-b", self.refusal(*subject.names, pool_b=[other]))
+
+    def test_the_servers_pattern(self) -> None:
+        """A certificate of the API server for all names of a domain is for each of them."""
+        for name, own in (("api.example", True), ("a.b.example", False), ("example", False)):
+            subject = subject_of(request(names=[x509.DNSName(name)]))
+            told = serving_refusal(subject, "pool-a", [], {"*.example"})
+            self.assertEqual("the API server's own" in told, own, name)
 
     def test_server_names(self) -> None:
         """What is in its certificate, but for what is every host's."""

@@ -13,7 +13,7 @@ As Kubernetes' signers (``pkg/apis/certificates/helpers.go`` and
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from twisted_exec.api.kinds.certificates import (
     KEY_ENCIPHERMENT,
     SERVER_AUTH,
 )
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.names import server_name
 
 Object = dict[str, Any]
 
@@ -54,9 +56,9 @@ class Subject:
     common_name: str
     organizations: tuple[str, ...]
     names: tuple[str, ...]
-    """DNS names in lower case, and IP addresses."""
+    """DNS names and IP addresses, each as it would be signed, and as clients compare it."""
     other_names: int = 0
-    """How many alternative names of other kinds there are."""
+    """How many alternative names there are that are nothing of this."""
 
 
 NOBODY = Subject("", (), ())
@@ -73,20 +75,15 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
         return tuple(str(each.value) for each in request.subject.get_attributes_for_oid(oid))
 
     common = told(NameOID.COMMON_NAME)
-    names, others = [], 0
     try:
         found = list(_alternatives(request))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
         raise ValueError(str(problem)) from None
-    for name in found:
-        if isinstance(name, x509.DNSName):
-            names.append(name.value.lower())
-        elif isinstance(name, x509.IPAddress):
-            names.append(str(name.value))
-        else:
-            others += 1
+    hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
+    names = [name for each in hosts if (name := _as_signed(str(each.value)))]
     single = common[0] if len(common) == 1 else ""
-    return Subject(single, told(NameOID.ORGANIZATION_NAME), tuple(names), others)
+    organizations = told(NameOID.ORGANIZATION_NAME)
+    return Subject(single, organizations, tuple(names), len(found) - len(names))
 
 
 def server_names(certificate: x509.Certificate) -> frozenset[str]:
@@ -99,15 +96,43 @@ def server_names(certificate: x509.Certificate) -> frozenset[str]:
         found = list(_alternatives(certificate))
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
         return frozenset()
-    names = {name.value.lower() for name in found if isinstance(name, x509.DNSName)}
-    addresses = {name.value for name in found if isinstance(name, x509.IPAddress)}
-    others = {str(each) for each in addresses if not _is_loopback(each)}
-    return frozenset(names - {"localhost"}) | others
+    hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
+    names = {_as_signed(str(each.value)) for each in hosts} - {"", "localhost"}
+    return frozenset(name for name in names if not _is_loopback(name))
 
 
-def _is_loopback(address: Any) -> bool:
-    known = isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address)
-    return known and bool(address.is_loopback)
+def is_named(name: str, names: Collection[str]) -> bool:
+    """Whether a server of these names, patterns among them, is called so."""
+    return name in names or f"*.{name.partition('.')[2]}" in names
+
+
+def _is_loopback(name: str) -> bool:
+    known = address_of(name)
+    return known is not None and known.is_loopback
+
+
+def _as_signed(name: str) -> str:
+    """
+    A DNS name, a pattern of some, or an IP address in the one spelling that counts; empty for what
+    is none.
+
+    Whoever signs a name leaves out its final dot, and whoever looks at a certificate takes an
+    IPv4 address in an IPv6 one for that address (Go's ``net.IP.Equal``): in another spelling nobody
+    may get what is not to be had.
+    """
+    lowered = name.lower()
+    pattern = "*." if lowered.startswith("*.") else ""
+    try:
+        found = server_name(lowered.removeprefix(pattern))
+    except TLSConfigError:
+        return ""
+    if isinstance(found, str):
+        return pattern + found
+    if pattern:
+        return ""
+    plain = ipaddress.ip_address(found.packed)  # without a scope, which no certificate has
+    mapped = plain.ipv4_mapped if isinstance(plain, ipaddress.IPv6Address) else None
+    return str(mapped or plain)
 
 
 def _alternatives(
@@ -176,9 +201,4 @@ def key_problem(request: x509.CertificateSigningRequest) -> str:
 def addresses_of(holder: Mapping[str, Any]) -> set[str]:
     """What a pool or a node reports to be reached at, as :class:`Subject` has names."""
     reported = holder.get("status", {}).get("addresses", [])
-    return {_plain(str(each.get("address", ""))) for each in reported} - {""}
-
-
-def _plain(address: str) -> str:
-    known = address_of(address)
-    return address.lower() if known is None else str(known)
+    return {_as_signed(str(each.get("address", ""))) for each in reported} - {""}

@@ -32,6 +32,7 @@ from twisted_exec.apiserver.signing import (
     Object,
     Subject,
     addresses_of,
+    is_named,
     key_problem,
     names_problem,
     subject_of,
@@ -136,7 +137,7 @@ def serving_refusal(subject: Subject, nodes: Iterable[Object], ours: Collection[
     :param nodes: all that there are.
     :param ours: names by which users know the API server.
     """
-    if mine := next((name for name in subject.names if name in ours), None):
+    if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
     name = node_of(subject.common_name)
     own: set[str] = set()

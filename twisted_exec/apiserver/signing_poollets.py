@@ -33,6 +33,7 @@ from twisted_exec.apiserver.signing import (
     Object,
     Subject,
     addresses_of,
+    is_named,
     key_problem,
     names_problem,
     subject_of,
@@ -177,7 +178,7 @@ def serving_refusal(
     :param pools: all of the dialect.
     :param ours: names by which users know the API server.
     """
-    if mine := next((name for name in subject.names if name in ours), None):
+    if mine := next((name for name in subject.names if is_named(name, ours)), None):
         return f"{mine} is the API server's own, whose certificate is of the same CA"
     own: set[str] = set()
     others: dict[str, str] = {}
