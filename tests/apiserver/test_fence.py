@@ -19,7 +19,8 @@ from tests.apiserver.support import (
 
 OWN = "fieldSelector=spec.machinePoolRef.name%3Dpool-a"
 OTHER = "fieldSelector=spec.machinePoolRef.name%3Dpool-b"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+OWN_LEASES = LEASES.format("ironcore-machinepool-lease")
 
 
 class FenceTests(APITestCase):
@@ -101,13 +102,28 @@ class FenceTests(APITestCase):
         self.answer("DELETE", f"{POOLS}/pool-a", user=self.user)
         self.answer("POST", POOLS, {"metadata": {"name": "pool-a"}}, user=self.user, code=201)
 
+    def namespace(self, name: str) -> None:
+        self.answer("POST", NAMESPACES, {"metadata": {"name": name}}, code=201)
+
     def test_leases(self) -> None:
-        """A heartbeat in its own name."""
-        spec = {"holderIdentity": "x"}
-        self.answer(
-            "POST", LEASES, {"metadata": {"name": "pool-a"}, "spec": spec}, user=self.user, code=201
-        )
-        self.refused(403, "POST", LEASES, {"metadata": {"name": "pool-b"}}, user=self.user)
+        """A heartbeat in its own name, where those of pools are."""
+        own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
+        self.namespace("ironcore-machinepool-lease")
+        self.answer("POST", OWN_LEASES, own, user=self.user, code=201)
+        self.refused(403, "POST", OWN_LEASES, {"metadata": {"name": "pool-b"}}, user=self.user)
+
+    def test_leases_of_others(self) -> None:
+        """Not one that happens to be called so and is a node's, or says which server leads."""
+        own = {"metadata": {"name": "pool-a"}, "spec": {"holderIdentity": "x"}}
+        steal = {"spec": {"holderIdentity": "me"}}
+        self.namespace("kube-node-lease")
+        for namespace in ("kube-system", "kube-node-lease", "default"):
+            leases = LEASES.format(namespace)
+            self.refused(403, "POST", leases, own, user=self.user)
+            self.answer("POST", leases, own, user="admin", code=201)
+            self.answer(
+                "PATCH", f"{leases}/pool-a", steal, user=self.user, content_type=MERGE, code=403
+            )
 
     def test_reviews(self) -> None:
         """It may ask who someone is and what they may do."""

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -142,6 +143,18 @@ class JwksKeysTests(SynchronousTestCase):
         self.left_out(**forge.jwk(forge.rsa_key("short", 1024), "changed"))
         self.left_out(kty="EC", crv="P-256", x="AAAA", y="AAAA")
         self.left_out(kty="EC", crv="secp256k1", x="AAAA", y="AAAA")
+
+    def test_made_to_be_slow(self) -> None:
+        """A public exponent of the key's own length costs everybody seconds for each token."""
+        numbers = forge.rsa_key().public_key().public_numbers()
+        for exponent in (1 << 31 | 1, numbers.n - 2):
+            slow = {**forge.jwk(forge.rsa_key()), "e": forge.number(exponent)}
+            with self.assertRaises(ValueError):
+                jwks_keys(forge.jwks(slow))
+            text = RSAPublicNumbers(exponent, numbers.n).public_key()
+            told = text.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            with self.assertRaisesRegex(TLSConfigError, "exponent beyond 31 bits"):
+                pem_keys(told, "keys")
 
     def test_private_numbers(self) -> None:
         """An issuer that publishes its private key does not make us one that signs."""

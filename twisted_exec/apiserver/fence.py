@@ -184,8 +184,10 @@ class Fence:
         if change.kind.resource == self._dialect.pool:
             return bool(name == pool)
         if change.kind is kinds.LEASES:
-            # A heartbeat is named after its pool.
-            return bool(name == pool)
+            # A heartbeat is named after its pool; of that name may be a node's elsewhere, or the one
+            # by which API servers say who leads.
+            home = self._dialect.lease_namespace
+            return bool(name == pool and home and change.obj["metadata"].get("namespace") == home)
         if change.kind is kinds.CERTIFICATESIGNINGREQUESTS and change.new is not None:
             return change.operation == CREATE and asks_for(
                 change.new, change.user.name, (SERVING, CLIENT)

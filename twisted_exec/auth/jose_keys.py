@@ -46,6 +46,8 @@ _NAMES = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 _RSA = tuple(each for each in ALGORITHMS if not each.startswith("ES"))
 # Smaller ones can be broken; larger ones take a second of everybody's time for each token.
 _RSA_BITS = range(2048, 8193)
+# As in Go's crypto/rsa.  One as long as the key makes each look at a signature a hundred times slower.
+_LARGEST_EXPONENT = (1 << 31) - 1
 _LIMIT_KEYS = 100
 _LIMIT_KID = 1024
 
@@ -140,6 +142,8 @@ def _verifying(public: object, what: str) -> VerifyingKey:
                 f"{what}: an RSA key of {public.key_size} bits; those of "
                 f"{_RSA_BITS[0]} to {_RSA_BITS[-1]} are taken"
             )
+        if public.public_numbers().e > _LARGEST_EXPONENT:
+            raise TLSConfigError(f"{what}: an RSA key with a public exponent beyond 31 bits")
         return VerifyingKey(_fingerprint(public), _RSA, RSAKey(public, None))
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in _NAMES:
         algorithm = _CURVES[_NAMES[public.curve.name]]
