@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.tls import pem
-from twisted_exec.tls.authority import Issued
+from twisted_exec.tls.authority import Authority, Issued
 from twisted_exec.tls.errors import TLSConfigError, VerificationError
 from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
 
@@ -42,6 +42,28 @@ def subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> PeerCertificate:
         .sign(key, hashes.SHA256())
     )
     return PeerCertificate(certificate)
+
+
+def subordinate(*usages: x509.ObjectIdentifier) -> tuple[bytes, Authority]:
+    """The PEM of a root, and a CA that it has signed for these usages."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each)]) for each in ("root", "sub")]
+    now, made = datetime.now(UTC), []
+    for name, key in zip(names, keys, strict=True):
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(names[0])
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(True, None), True)
+        )
+        if made and usages:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
+        made.append(builder.sign(keys[0], hashes.SHA256()))
+    return pem.pem_of(made[:1]), Authority(made[1], keys[1])
 
 
 class PeerCertificateTests(SynchronousTestCase):
@@ -144,6 +166,23 @@ class VerifyTests(SynchronousTestCase):
             "refused",
             self.refusal(PeerCertificate(peer(forged).leaf, (certificate,))),
         )
+
+    def test_ca_for_servers(self) -> None:
+        """A CA between that is for servers only vouches for no client; one for both does."""
+        for usages, good in (
+            ([], True),
+            ([ExtendedKeyUsageOID.SERVER_AUTH], False),
+            ([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH], True),
+            ([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE], True),
+        ):
+            root_pem, between = subordinate(*usages)
+            leaf = peer(between.issue_client("jane")).leaf
+            chain = tuple(pem.certificates(between.certificate_pem, "it"))
+            told = self.refusal(PeerCertificate(leaf, chain), root_pem) if not good else ""
+            if good:
+                verify(PeerCertificate(leaf, chain), root_pem)
+            else:
+                self.assertIn("not meant for clients", told)
 
     def test_no_ca(self) -> None:
         """An empty CA file is our mistake, not the client's."""

@@ -27,6 +27,7 @@ _OF_TIME = (
     SSL.X509VerificationCodes.ERR_CERT_HAS_EXPIRED,
 )
 _LONGEST_CHAIN = 8
+_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     Check that one of some CAs vouches for a *client* certificate.
 
     The chain is verified by OpenSSL; the leaf must carry the extended key
-    usage ``clientAuth`` (or any) and must not be a CA itself.
+    usage ``clientAuth`` (or any) and must not be a CA itself.  A CA that says what it
+    signs for must say clients, as Go's ``crypto/x509`` has it.
 
     :param ca_pem: the CAs to trust, and no others.
     :param now: the time to judge by, aware; the present when ``None``.
@@ -113,26 +115,37 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     store.set_time((now or datetime.now(UTC)).astimezone(UTC))
     chain = [X509.from_cryptography(each) for each in peer.chain]
     try:
-        X509StoreContext(store, X509.from_cryptography(peer.leaf), chain).verify_certificate()
+        context = X509StoreContext(store, X509.from_cryptography(peer.leaf), chain)
+        vouching = [each.to_cryptography() for each in context.get_verified_chain()[1:]]
     except X509StoreContextError as problem:
         told = f"the client certificate is refused: {problem}"
         # Only what a CA of ours has signed comes as far as that.
         kind = NotNow if problem.errors[0] in _OF_TIME else VerificationError
         raise kind(told) from None
+    for authority in vouching:
+        if not (_usages(authority) or _FOR_CLIENTS) & _FOR_CLIENTS:
+            raise VerificationError("a CA of the client certificate is not meant for clients")
 
 
 def _verify_usage(leaf: x509.Certificate) -> None:
+    if not _usages(leaf) & _FOR_CLIENTS:
+        raise VerificationError("the client certificate is not meant for clients")
+    if _is_ca(leaf.extensions):
+        raise VerificationError("the client certificate is a CA's own")
+
+
+def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
+    """
+    What a certificate says that it is for; empty when it does not say.
+
+    :raises VerificationError: nobody can tell.
+    """
     try:
-        extensions = leaf.extensions
-        usages = set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
-        usages = set()
+        return set()
     except (ValueError, x509.DuplicateExtension):
         raise VerificationError("the client certificate's extensions cannot be read") from None
-    if not usages & {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}:
-        raise VerificationError("the client certificate is not meant for clients")
-    if _is_ca(extensions):
-        raise VerificationError("the client certificate is a CA's own")
 
 
 def _is_ca(extensions: x509.Extensions) -> bool:
