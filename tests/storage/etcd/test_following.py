@@ -161,6 +161,7 @@ class UnknownOutcomeTests(FaultCase):
         events: list[Event] = []
         storage.watch(MACHINES, None, events.append)
         seen: list[Event] = []
+        await direct.current()
         direct.watch(MACHINES, None, seen.append)
         gate.deaf = True
         writing = storage.update(MACHINES, changed(first, turn=1))
@@ -297,7 +298,7 @@ class MissedTests(FaultCase):
         await until(lambda: lost)
         names = [one["metadata"]["name"] for one in (await storage.list(MACHINES)).items]
         self.assertEqual(names, ["kept", "x", "y", "z"])
-        self.assertEqual(len(self.logged("has another history than before")), 1)
+        self.assertTrue(self.logged("has another history than before"))
 
     async def test_emptied(self) -> None:
         """Somebody deletes all of our keys: nothing is there, and the store goes on."""

@@ -58,6 +58,18 @@ class CompanyTests(EtcdCase):
                 self.assertGreaterEqual(await second.current(), version)
             first, second = second, first
 
+    async def test_begin_together(self) -> None:
+        """Any number may begin at once where nothing is yet; one makes the prefix theirs."""
+        for _ in range(10):
+            target = shared().target(any_prefix())
+            stores = [self.begin(target) for _ in range(4)]
+            first = stores[0].when_ready()
+            first.addCallback(lambda _, store=stores[0]: store.create(MACHINES, machine("a")))
+            await gatherResults([first, *(store.when_ready() for store in stores[1:])])
+            found = [await store.get(MACHINES, "default", "a") for store in stores]
+            self.assertEqual(found, [found[0]] * 4)
+            await gatherResults([store.stopService() for store in stores])
+
     async def test_same_order(self) -> None:
         """Watches of both are told the same, in the same order, with the same versions."""
         stores = await self.both()

@@ -44,13 +44,18 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     :raises EtcdError: etcd does not answer.
     """
     for _ in range(2):
-        answer = await client.read(RANGE, pb.RangeRequest(key=keys.marker))
-        if answer.kvs:
-            (found,) = answer.kvs
-            write = read_marker(keys.marker, found.value)
-            revision = answer.header.revision
-            return Marker(revision, found.mod_revision, found.create_revision, write)
-        await _check_empty(client, keys)
+        found = await _marker(client, keys)
+        # Whoever makes it writes nothing before: so what is there already is not ours.
+        foreign = None if found is not None else await _any_key(client, keys)
+        if foreign is not None:
+            found = await _marker(client, keys)
+        if found is not None:
+            return found
+        if foreign is not None:
+            raise ForeignKey(
+                f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
+                f"{shown(foreign)}): choose another prefix="
+            )
         await _check_outside(client, keys)
         compare = pb.Compare(target=pb.Compare.CREATE, key=keys.marker, create_revision=0)
         put = pb.RequestOp(request_put=pb.PutRequest(key=keys.marker, value=value))
@@ -58,14 +63,19 @@ async def claim(client: EtcdClient, keys: Keys, value: bytes) -> Marker:
     raise StorageError(f"etcd's key {shown(keys.marker)} is gone as soon as it is made")
 
 
-async def _check_empty(client: EtcdClient, keys: Keys) -> None:
+async def _marker(client: EtcdClient, keys: Keys) -> Marker | None:
+    answer = await client.read(RANGE, pb.RangeRequest(key=keys.marker))
+    if not answer.kvs:
+        return None
+    (found,) = answer.kvs
+    write = read_marker(keys.marker, found.value)
+    return Marker(answer.header.revision, found.mod_revision, found.create_revision, write)
+
+
+async def _any_key(client: EtcdClient, keys: Keys) -> bytes | None:
     request = pb.RangeRequest(key=keys.first, range_end=keys.end, limit=1, keys_only=True)
     answer = await client.read(RANGE, request)
-    if answer.kvs:
-        raise ForeignKey(
-            f"etcd's keys below {shown(keys.prefix.encode())} are another program's (such as "
-            f"{shown(answer.kvs[0].key)}): choose another prefix="
-        )
+    return bytes(answer.kvs[0].key) if answer.kvs else None
 
 
 async def _check_outside(client: EtcdClient, keys: Keys) -> None:
