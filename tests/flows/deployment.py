@@ -95,6 +95,7 @@ class Deployment:
         self.sockets = Path(tempfile.mkdtemp(prefix="exec-"))
         self.unix_streams = unix_streams
         self.drain = f"--drain-seconds={drain_seconds}"
+        self.servers: list[Program] = []
         self.pki = create_pki(str(self.directory / "pki"))
         (self.directory / "runtime.yaml").write_text(CLASSES)
 
@@ -142,6 +143,7 @@ class Deployment:
             self.drain,
             *options,
         )
+        self.servers.append(program)  # whether or not it will ever listen
         return program, (await program.until(rb"listens at (https://[^\s]+)"))[1].decode()
 
     async def be_admin(self) -> None:
@@ -263,9 +265,12 @@ class Deployment:
     async def stop(self) -> None:
         """End what still runs, the runtime last: it ends the machines."""
         await self._close_client()
-        for name in ("poollet", "api", "runtime"):
-            if hasattr(self, name):
-                await getattr(self, name).stop()
+        if hasattr(self, "poollet"):
+            await self.poollet.stop()
+        for server in self.servers:
+            await server.stop()
+        if hasattr(self, "runtime"):
+            await self.runtime.stop()
         shutil.rmtree(self.sockets, ignore_errors=True)
 
 

@@ -180,11 +180,6 @@ class Replicas(Deployment):
         for replica in self.replicas.values():
             if hasattr(replica, "client"):
                 await replica.client.close()
-        if hasattr(self, "poollet"):
-            await self.poollet.stop()
-        for replica in self.replicas.values():
-            if replica.runs:
-                await replica.program.stop()
         await super().stop()
         await self.balancer.stop()
 
