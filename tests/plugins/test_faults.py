@@ -29,7 +29,10 @@ def remembering(kind: type) -> Any:
         self.__dict__.setdefault("asked", set()).add(name)
         return dict.__getitem__(self, name)
 
-    return type(kind.__name__, (kind,), {"__getitem__": ask, "get": ask})()
+    def get(self: Any, name: str, default: Any = None) -> Any:
+        return ask(self, name) if name in self else default
+
+    return type(kind.__name__, (kind,), {"__getitem__": ask, "get": get})()
 
 
 class OptionTests(SynchronousTestCase):
@@ -60,6 +63,13 @@ class OptionTests(SynchronousTestCase):
             "exec-standalone": [f"--state-dir={self.mktemp()}"],
         }
 
+    def otherwise(self) -> dict[str, list[list[str]]]:
+        """Command lines of what some options are for alone."""
+        kubeconfig = Path(self.mktemp())
+        kubeconfig.write_text(KUBECONFIG)
+        behind = ["--aggregated", f"--kubeconfig={kubeconfig}"]
+        return {"exec-apiserver": [[*arguments(client_ca_file=""), *behind]]}
+
     def test_10_options(self) -> None:
         """There is no option that a program takes and then never looks at."""
         least = self.least()
@@ -70,11 +80,14 @@ class OptionTests(SynchronousTestCase):
             module = import_module(maker.module)
             for name in ("steady_timers", "stop_once"):
                 self.patch(module, name, lambda reactor: None)
-            options = remembering(module.Options)
-            options.parseOptions(least[maker.tapname])
-            options.asked.clear()
-            maker.makeService(options)
-            self.assertEqual(set(options) - options.asked - OF_ITSELF, set(), maker.tapname)
+            asked: set[str] = set()
+            for words in (least[maker.tapname], *self.otherwise().get(maker.tapname, [])):
+                options = remembering(module.Options)
+                options.parseOptions(words)
+                options.asked.clear()
+                maker.makeService(options)
+                asked |= options.asked
+            self.assertEqual(set(options) - asked - OF_ITSELF, set(), maker.tapname)
 
     def test_10_in_vain(self) -> None:
         """What would have no effect beside what else is given is refused, and why is told."""
@@ -91,7 +104,10 @@ class OptionTests(SynchronousTestCase):
         runtime = [f"--machine-runtime-{name}=/{name}" for name in files]
         signed = ["--cluster-signing-duration=720h"]
         for program, told in {
-            "exec-apiserver": [(signed, "needs --cluster-signing-cert-file: nothing is signed")],
+            "exec-apiserver": [
+                (signed, "needs --cluster-signing-cert-file: nothing is signed"),
+                (["--context=x"], "--context needs --aggregated: there is no host"),
+            ],
             "exec-broker": of_runtimes,
             "exec-runtime": of_runtimes,
             "exec-poollet": [
