@@ -110,6 +110,16 @@ class AnswerTests(SynchronousTestCase):
             self.assertIn(words, told)
             self.assertNotIn("\n", told)
 
+    def test_what_nobody_can_be_shown(self) -> None:
+        """A patch is read as strictly as a client's: no halves of characters, no odd numbers."""
+        for value in ('"\\ud800"', "NaN", "1e999", "[" * 100 + "]" * 100):
+            patch = f'[{{"op": "add", "path": "/metadata/annotations/a", "value": {value}}}]'
+            told = base64.b64encode(patch.encode()).decode()
+            with self.assertRaisesRegex(InvalidAnswer, "is not a JSON patch in base64"):
+                self.read(answer(patchType="JSONPatch", patch=told), mutating=True)
+        with self.assertRaisesRegex(InvalidAnswer, "it is not JSON"):
+            self.read(answer(warnings=["\ud800"]))
+
     def test_beta(self) -> None:
         """In the older version a patch is a JSON patch, and that of who only decides is no matter."""
         raw = answer("v1beta1", uid="another", patch=encoded(PATCH))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from twisted_exec.api import body
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, from_status, one_line
 from twisted_exec.apiserver.aggregated.admission_matching import Asked
@@ -125,8 +126,8 @@ def read_answer(raw: bytes, uid: str, version: str, *, mutating: bool) -> Answer
 
 def _response(raw: bytes, uid: str, version: str) -> Mapping[str, Any]:
     try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError):
+        told = body.decode_any("application/json", raw)
+    except APIError:
         raise InvalidAnswer("it is not JSON") from None
     if not isinstance(told, Mapping):
         raise InvalidAnswer("it is not an AdmissionReview")
@@ -168,8 +169,11 @@ def _patched(response: Mapping[str, Any], version: str, mutating: bool) -> bool:
 
 def _patch(response: Mapping[str, Any], version: str) -> Sequence[Any]:
     try:
-        operations = json.loads(base64.b64decode(response["patch"], validate=True))
-    except (binascii.Error, TypeError, ValueError, RecursionError):
+        # As strictly as what clients send: half a character would be stored, and nobody could be
+        # shown that object, or a list with it.
+        raw = base64.b64decode(response["patch"], validate=True)
+        operations = body.decode_any("application/json", raw)
+    except (binascii.Error, TypeError, ValueError, APIError):
         raise InvalidAnswer("response.patch is not a JSON patch in base64") from None
     if not isinstance(operations, list):
         raise InvalidAnswer("response.patch is not a list of operations")
