@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.dialects import DIALECTS
 from twisted_exec.auth.interfaces import User
 from twisted_exec.auth.jose import InvalidToken
 from twisted_exec.auth.oidc_issuer import Claim, Issuer, checked_url, user_of
@@ -81,6 +82,19 @@ class UserOfTests(SynchronousTestCase):
         self.assertEqual(
             user_of({"sub": "system:x"}, issuer(username=Claim("sub", "p:"))).name, "p:system:x"
         )
+
+    def test_poollets(self) -> None:
+        """... nor a poollet, of whatever dialect: they see the Secrets of their machines."""
+        for dialect in DIALECTS:
+            for name in (dialect.pool_identity("pool-a"), dialect.pool_identity_group):
+                self.assertRefused({"sub": name}, "its claim sub has a name that is a poollet's")
+                self.assertRefused(
+                    {"sub": "jane", "groups": [name]},
+                    "its claim groups has a name that is a poollet's",
+                    groups=Claim("groups"),
+                )
+        for name in ("https://issuer.example#a:system:b", "a.example:b", "oidc:system:x"):
+            self.assertEqual(user_of({"sub": name}, issuer()).name, name)
 
     def test_unforwardable(self) -> None:
         """A name that no header can carry is refused where it comes in."""

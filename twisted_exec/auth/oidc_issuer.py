@@ -7,11 +7,13 @@ its AuthenticationConfiguration (:mod:`.oidc_config`).  From verified claims to 
 
 One thing is stricter than there: no token makes anybody of Kubernetes' own names.  A user
 or a group ``system:...`` from a provider is a mistake or an attack, as ``system:masters`` may
-do everything.  Source: ``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
+do everything; and so is one ``DOMAIN:system:...``, as poollets are called.  Source:
+``k8s.io/apiserver/plugin/pkg/authenticator/token/oidc``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,7 @@ from twisted_exec.auth.x509 import CREDENTIAL_ID
 _LIMIT_URL = 2048
 _LIMIT_ID = 256
 _RESERVED = "system:"
+_COMPONENT = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+:system:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ def _name(value: str, source: _Source) -> str:
         raise InvalidToken(f"{_told(source)} has characters that no name has")
     if name.startswith(_RESERVED):
         raise InvalidToken(f"{_told(source)} has a name that begins with {_RESERVED}")
+    if _COMPONENT.match(name):
+        raise InvalidToken(f"{_told(source)} has a name that is a poollet's")
     return name
 
 
