@@ -124,6 +124,18 @@ class RevocationTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
         self.test_within_half_a_minute()
 
+    def test_bug_about_one(self) -> None:
+        """What goes wrong about one session keeps no other from being ended."""
+        names = [f"user-{number}" for number in range(AT_ONCE)]
+        for name in names:
+            self.gate.users[f"t-{name}"] = name
+            self.open(name)
+        self.gate.problems = {"ann": LookupError("ours")}
+        self.gate.problems |= {name: Forbidden("no more") for name in ("bob", names[-1])}
+        self.clock.advance(RECHECK_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(LookupError)), 1)
+        self.assertEqual(sorted(self.endings), ["bob", names[-1]])
+
     def test_over(self) -> None:
         """Of sessions that are over nothing is kept."""
         self.sessions.end(lambda subject: subject.user == "ann", Ending("Completed"))

@@ -184,6 +184,18 @@ class VerifyTests(SynchronousTestCase):
             else:
                 self.assertIn("not meant for clients", told)
 
+    def test_ca_between_alone(self) -> None:
+        """A CA that another has signed may be the one that is trusted; its root is not, then."""
+        _, between = subordinate()
+        leaf = peer(between.issue_client("jane"))
+        verify(leaf, between.certificate_pem)
+        root_pem, other = subordinate()
+        stranger = PeerCertificate(
+            peer(other.issue_client("jane")).leaf,
+            tuple(pem.certificates(other.certificate_pem + root_pem, "it")),
+        )
+        self.assertIn("refused", self.refusal(stranger, between.certificate_pem))
+
     def test_no_ca(self) -> None:
         """An empty CA file is our mistake, not the client's."""
         with self.assertRaises(TLSConfigError):

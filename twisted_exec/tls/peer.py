@@ -17,7 +17,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import SSL
-from OpenSSL.crypto import X509, X509Store, X509StoreContext, X509StoreContextError
+from OpenSSL.crypto import (
+    X509,
+    X509Store,
+    X509StoreContext,
+    X509StoreContextError,
+    X509StoreFlags,
+)
 
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import NotNow, VerificationError
@@ -112,6 +118,8 @@ def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) ->
     _verify_usage(peer.leaf)
     store = X509Store()
     pem.trust(store, ca_pem, "the client CA")
+    # As in Go: a CA that is trusted needs nobody above it, and may be one that another has signed.
+    store.set_flags(X509StoreFlags.PARTIAL_CHAIN)
     store.set_time((now or datetime.now(UTC)).astimezone(UTC))
     chain = [X509.from_cryptography(each) for each in peer.chain]
     try:

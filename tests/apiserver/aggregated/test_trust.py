@@ -96,6 +96,12 @@ class TrustTests(SynchronousTestCase):
         self.assertTrue(trust_of(configmap(below, above)).warning)
         self.assertFalse(trust_of(configmap(above, below)).warning)
 
+    def test_below(self) -> None:
+        """What a CA of proxies signs that the users' CA has signed are users as well."""
+        above, below = authority_above()
+        told = configmap(above, below, requestheader_allowed_names=[])
+        self.assertIn("every user could speak for everyone", self.refused(told))
+
     def test_overrides(self) -> None:
         """What is given goes before the ConfigMap, one thing at a time."""
         given = Overrides(names=("mine",), user=("X-User",), extra_prefix=("X-More-",))

@@ -148,14 +148,17 @@ def _check_apart(
 
     :raises TrustError: not even names do.
     """
-    if not any(_covers(proxy, client) for proxy in proxies for client in clients):
-        return ""
-    if not names:
+    pairs = [(proxy, client) for proxy in proxies for client in clients]
+    covered = any(_covers(*pair) for pair in pairs)
+    # A CA below that of users signs users, too, whatever else it is for.
+    if not names and (covered or any(_covers(client, proxy) for proxy, client in pairs)):
         raise TrustError(
             f"requestheader-allowed-names of {_TOLD} is empty, and requestheader-client-ca-file "
             "also signs users: every user could speak for everyone; start kube-apiserver with "
             "--requestheader-allowed-names, and best with a CA of its own for proxies"
         )
+    if not covered:
+        return ""
     return (
         f"by {_TOLD} one CA signs users and proxies: whoever it gives the name "
         f"{' or '.join(names)} speaks for everyone; give proxies a CA of their own"
