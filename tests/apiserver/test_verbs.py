@@ -126,6 +126,27 @@ class MutatingTests(APITestCase):
         self.answer("DELETE", one)
         self.assertEqual(self.stages(), [("admit", "delete")])
 
+    def test_no_namespace(self) -> None:
+        """Nobody is asked about what is to be made where there is no namespace."""
+        self.answer("POST", MACHINES.replace("default", "nowhere"), machine("vm"), code=404)
+        self.assertEqual(self.stages(), [])
+
+    def test_managers(self) -> None:
+        """The writer manages what they wrote; what was changed is, as in Kubernetes, nobody's."""
+        self.scribe.mutation = lambda new: new["metadata"].update({"labels": {"by": "scribe"}})
+        made = self.answer("POST", f"{MACHINES}?fieldManager=me", machine("vm"), code=201)
+        (entry,) = made["metadata"]["managedFields"]
+        self.assertEqual((entry["manager"], list(entry["fieldsV1"])), ("me", ["f:spec"]))
+        patched = self.answer(
+            "PATCH",
+            f"{MACHINES}/vm?fieldManager=other",
+            {"metadata": {"annotations": {"a": "b"}}},
+            content_type=MERGE,
+        )
+        _, entry = patched["metadata"]["managedFields"]
+        told = {"f:metadata": {"f:annotations": {".": {}, "f:a": {}}}}
+        self.assertEqual((entry["manager"], entry["fieldsV1"]), ("other", told))
+
     def test_identity(self) -> None:
         """A name is nobody's to change."""
         self.answer("POST", MACHINES, machine("vm"), code=201)
