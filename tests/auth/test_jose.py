@@ -70,6 +70,15 @@ class GenuineTests(ClaimsCase):
         self.keys = jwks_keys(forge.jwks(other, forge.jwk(forge.rsa_key())))
         self.assertEqual(self.read(forge.token(CLAIMS, kid=None)), CLAIMS)
 
+    def test_too_many_to_try(self) -> None:
+        """... but not with any number of them, nor with all that have one name."""
+        good = forge.jwk(forge.rsa_key())
+        for kid, told in (("k0", {"kid": None}), ("k1", {})):
+            self.keys = jwks_keys(forge.jwks(*[forge.jwk(forge.rsa_key("other"), kid)] * 20, good))
+            self.assertRefused(forge.token(CLAIMS, **told), "which of many keys")
+        self.keys = jwks_keys(forge.jwks(*[forge.jwk(forge.rsa_key("other"), "k0")] * 99, good))
+        self.assertEqual(self.read(forge.token(CLAIMS)), CLAIMS)
+
     def test_foreign_key(self) -> None:
         """What somebody else signed in the issuer's name is refused."""
         forged = forge.token(CLAIMS, forge.rsa_key("attacker"))
