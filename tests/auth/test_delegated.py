@@ -25,6 +25,7 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.auth.delegated import (
+    AT_ONCE,
     DelegatedAuthenticator,
     DelegatedAuthorizer,
     review_spec,
@@ -87,6 +88,29 @@ class DelegatedAuthenticatorTests(ReviewCase):
         """It authenticates requests and tokens."""
         verifyObject(IAuthenticator, self.authenticator())
         verifyObject(ITokenAuthenticator, self.authenticator())
+
+    def test_invented_tokens(self) -> None:
+        """However many are shown at once, the API server is asked about some, and the others wait."""
+        waiting: list[Deferred[Any]] = []
+
+        def later(spec: Any) -> Deferred[Any]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        self.reviewer.answer = later
+        authenticator = self.authenticator(retry_seconds=5.0)
+        asked = [self.ask(authenticator, f"invented-{number}") for number in range(3 * AT_ONCE)]
+        self.assertEqual(len(waiting), AT_ONCE)
+        for each in waiting[:AT_ONCE]:
+            each.callback({"authenticated": False})
+        self.assertEqual(len(waiting), 2 * AT_ONCE)
+        self.clock.pump([1.0] * 6)
+        for each in asked[:AT_ONCE]:
+            self.failureResultOf(each, Unauthorized)
+        for each in asked[AT_ONCE:]:
+            self.failureResultOf(each, ServiceUnavailable)
+        self.reviewer.answer = always({"authenticated": True, "user": {"username": "jane"}})
+        self.assertEqual(self.successResultOf(self.ask(authenticator, "good")).name, "jane")
 
     def test_valid(self) -> None:
         """A valid token is the user that the review names."""

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.web.iweb import IRequest
@@ -39,6 +39,10 @@ from twisted_exec.auth.tokens import BearerAuthenticator, ITokenAuthenticator
 from twisted_exec.kube.interfaces import IKubeClient
 
 MAX_CACHE_SECONDS = 10.0
+AT_ONCE = 100
+"""Reviews of one kind that are being made at the same time: each is a connection to the API server, and
+whoever invents tokens makes us ask.  Who is asked about is not who may, so one does not hold up the
+other."""
 _MAX_CACHED_SPEC_BYTES = 10_000
 _FIRST_PAUSE_SECONDS = 0.5
 _PAUSE_FACTOR = 1.5
@@ -50,6 +54,7 @@ class _Reviews:
 
     def __init__(self, client: IKubeClient, clock: IReactorTime, retry_seconds: float) -> None:
         self._client, self._clock, self._retry_seconds = client, clock, retry_seconds
+        self._turns = DeferredSemaphore(AT_ONCE)
 
     async def ask(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """
@@ -73,15 +78,24 @@ class _Reviews:
     async def _post(
         self, resource: Resource, review: dict[str, Any], deadline: float
     ) -> Mapping[str, Any]:
-        left = max(0.001, deadline - self._clock.seconds())
         try:
-            answer = await self._client.create(resource, review).addTimeout(left, self._clock)
+            await self._turns.acquire().addTimeout(self._left(deadline), self._clock)
+        except TimeoutError:
+            raise ServiceUnavailable("too many are being made") from None
+        try:
+            asking = self._client.create(resource, review)
+            answer = await asking.addTimeout(self._left(deadline), self._clock)
         except TimeoutError:
             raise ServiceUnavailable("no answer in time") from None
+        finally:
+            self._turns.release()
         status = answer.get("status") if isinstance(answer, Mapping) else None
         if not isinstance(status, Mapping):
             raise InternalError("the answer has no status")
         return status
+
+    def _left(self, deadline: float) -> float:
+        return max(0.001, deadline - self._clock.seconds())
 
 
 def _may_pass(problem: APIError) -> bool:
