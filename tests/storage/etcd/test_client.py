@@ -11,6 +11,7 @@ import urllib.request
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.threads import deferToThread
 from twisted.logger import capturedLogs, formatEvent
@@ -20,7 +21,7 @@ from tests.contracts.storage import MACHINES, machine
 from tests.storage.etcds import EtcdCase, Etcds, any_prefix, loopback, shared, until
 from tests.tls.support import authority, client_identity, write
 from twisted_exec.storage.errors import StorageError
-from twisted_exec.storage.etcd.client import RANGE
+from twisted_exec.storage.etcd.client import RANGE, TXN, EtcdClient
 from twisted_exec.storage.etcd.faults import EtcdError, grpc
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.etcd.target import EtcdTarget
@@ -69,6 +70,48 @@ class MemberTests(EtcdCase):
             self.deferred(client.read(refused, pb.RangeRequest(key=b"x"))), EtcdError
         )
         self.assertIs(problem.code, grpc.StatusCode.UNIMPLEMENTED)
+
+    async def test_closed(self) -> None:
+        """Nothing is connected when it is closed, whoever is asked again for what was cancelled."""
+        await self.open(shared().target(any_prefix()))
+        member = shared().members[0]
+        first, second = self.gate(member), self.gate(member, 7001)
+        first.deaf = second.deaf = True
+        endpoints = (first.endpoint, second.endpoint)
+        target = replace(shared().target(any_prefix()), endpoints=endpoints)
+        client = EtcdClient(target, reactor, read_seconds=60.0, write_seconds=60.0)
+        self.addCleanup(client.close)
+        reading = self.deferred(client.read(RANGE, pb.RangeRequest(key=b"x")))
+        writing = self.deferred(client.write(TXN, pb.TxnRequest()))
+        await until(lambda: first.through)
+        client.leave(first.endpoint)  # as when another call was not answered
+        client.close()
+        for call in (reading, writing):
+            problem = await self.assertFailure(call, EtcdError)
+            self.assertIs(problem.code, grpc.StatusCode.CANCELLED)
+        await until(lambda: not first.through)
+        self.assertFalse(second.through)
+        late = self.deferred(client.read(RANGE, pb.RangeRequest(key=b"x")))
+        await self.assertFailure(late, EtcdError)
+
+    async def test_nobody_answers_a_password(self) -> None:
+        """All who wait for the same token wait once, and not one after the other."""
+        await self.open(shared().target(any_prefix()))
+        gate = self.gate(shared().members[0])
+        gate.deaf = True
+        password = self.mktemp()
+        with open(password, "w") as file:
+            file.write("secret")
+        target = replace(
+            shared().target(), endpoints=(gate.endpoint,), user="x", password_file=password
+        )
+        client = EtcdClient(target, reactor, read_seconds=0.2)
+        self.addCleanup(client.close)
+        began = time.monotonic()
+        calls = [self.deferred(client.write(TXN, pb.TxnRequest())) for _ in range(50)]
+        for call in calls:
+            await self.assertFailure(call, EtcdError)
+        self.assertLess(time.monotonic() - began, 50 * 0.2)
 
 
 class TLSTests(EtcdCase):

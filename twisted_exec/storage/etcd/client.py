@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 from OpenSSL import SSL
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twisted_exec.storage.errors import StorageError
@@ -87,9 +88,12 @@ class EtcdClient:
         self._read_seconds, self._write_seconds = read_seconds, write_seconds
         self._reactor = reactor
         self._links: dict[Endpoint, Link] = {}
+        # Also those that are retired, but still called.
+        self._open: WeakSet[Link] = WeakSet()
+        self._is_closed = False
         self._first = 0
         self._token = ""
-        self._logging_in = DeferredLock()
+        self._logging_in: list[Deferred[None]] = []
         self._files = _files(target, reactor)
         self._callers = Callers(reactor)
         self._shown: object = None
@@ -100,6 +104,7 @@ class EtcdClient:
 
         :raises StorageError: with one line; they cannot be used.
         """
+        self._is_closed = False
         try:
             if self._files is not None:
                 self._files.load()
@@ -109,9 +114,10 @@ class EtcdClient:
             raise StorageError(f"etcd: {problem}") from None
 
     def close(self) -> None:
-        """Calls under way fail as cancelled."""
-        links, self._links = self._links, {}
-        for link in links.values():
+        """Calls under way fail as cancelled, and so do those to come."""
+        self._is_closed = True
+        self._links = {}
+        for link in list(self._open):
             link.close()
         self._callers.stop()
 
@@ -196,7 +202,13 @@ class EtcdClient:
         return (*_WITH_LEADER, ("token", self._token))
 
     def link(self, endpoint: Endpoint) -> Link:
-        """The channel to a member; new ones when certificates have changed."""
+        """
+        The channel to a member; new ones when certificates have changed.
+
+        :raises EtcdError: the client is closed.
+        """
+        if self._is_closed:  # or who asks again would open another one, that nobody closes
+            raise EtcdError(grpc.StatusCode.CANCELLED, "the client is closed")
         shown = self._files.get() if self._files is not None else None
         if shown is not self._shown:
             links, self._links, self._shown = self._links, {}, shown
@@ -205,6 +217,7 @@ class EtcdClient:
         found = self._links.get(endpoint)
         if found is None:
             found = self._links[endpoint] = Link(self._channel(endpoint, shown))
+            self._open.add(found)
         return found
 
     def _channel(self, endpoint: Endpoint, shown: Any) -> Any:
@@ -229,13 +242,25 @@ class EtcdClient:
         self._token = ""
 
     async def _log_in(self) -> None:
-        """Once for all who wait: etcd makes its hash of a password slow on purpose."""
-        if not self._token:
-            await self._logging_in.run(self._authenticate)
+        """
+        Once for all who wait: etcd makes its hash of a password slow on purpose, and when it does
+        not answer, none of them waits for the others.
+        """
+        if self._token:
+            return
+        waiting: Deferred[None] = Deferred()
+        self._logging_in.append(waiting)
+        if len(self._logging_in) == 1:
+            Deferred.fromCoroutine(self._authenticate()).addBoth(self._logged_in)
+        await waiting
+
+    def _logged_in(self, outcome: Any) -> None:
+        told, self._logging_in = self._logging_in, []
+        for waiting in told:
+            if not waiting.called:
+                waiting.callback(outcome)
 
     async def _authenticate(self) -> None:
-        if self._token:
-            return  # who waited before has got one
         try:
             password = self._password()
         except TLSConfigError as problem:  # it was read once, and is being exchanged now
