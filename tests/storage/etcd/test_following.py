@@ -241,6 +241,26 @@ class MissedTests(FaultCase):
         self.assertEqual(told(events), [("ADDED", name) for name in [*names, "last"]])
         self.assertEqual(lost, [])
 
+    async def test_compacted_by_others(self) -> None:
+        """Who begins where nobody has written for long follows from what was listed."""
+        target = self.cluster().target()
+        storage = await self.open(target)
+        stored = await storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        for turn in range(3):
+            await self.put(target, "/another", str(turn))
+        await self.compact(target)
+        storage.startService()
+        await storage.when_ready()
+        events: list[Event] = []
+        lost: list[str] = []
+        storage.watch(MACHINES, None, events.append, "", lambda: lost.append("lost"))
+        # By hand, for a write of the store's would have it list from there.
+        by_hand = json_text({**stored, "spec": {"power": "Off"}})
+        await self.put(target, Keys(target.prefix).key(MACHINES, "default", "a").decode(), by_hand)
+        await until(lambda: events or lost)
+        self.assertEqual((told(events), lost), ([("MODIFIED", "a")], []))
+
     async def test_put_back(self) -> None:
         """An etcd of an earlier state is noticed: what is undone has expired, whatever came after."""
         self.logs()
@@ -401,9 +421,10 @@ class ForeignTests(FaultCase):
         )
 
     async def test_neighbours(self) -> None:
-        """Keys that only begin with the same letters are nobody's business."""
+        """Keys that only begin with the same letters are nobody's business, nor is our own."""
         target = shared(self.program).target(any_prefix())
         for key in (
+            f"{target.prefix}/.compacted",
             target.prefix,
             f"{target.prefix}-2/x",
             f"{target.prefix}0",

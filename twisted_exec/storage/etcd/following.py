@@ -61,6 +61,7 @@ class Following:
         self._replica = secrets.token_hex(8)
         self._written = 0
         self.created = 0
+        self._followed_from = 0
         self.trouble = ""
         self._failures = 0
         self._keeping_up: Deferred[None] | None = None
@@ -178,6 +179,7 @@ class Following:
                 raise
         then = now.kvs[0] if now.kvs else pb.KeyValue()
         if then.mod_revision == seen and read_marker(key, then.value) == marker:
+            self._followed_from = seen + 1
             return True
         self._log.error("etcd has another history than before: the store is listed again")
         return False
@@ -193,6 +195,8 @@ class Following:
             self._history.restore(objects, version, version)
         self.order.begin(marker.seen, marker.write)
         self.created = marker.created
+        # Not from what was written here last: others who use etcd may have had that compacted.
+        self._followed_from = marker.revision + 1
 
     async def _follow(self) -> None:
         """Show what happens, until that ends; fails with why."""
@@ -201,7 +205,7 @@ class Following:
         feed = self._feed = Feed(
             self._client, self._reactor, self._begun, self.order.events, self._feed_ended
         )
-        feed.start(self._keys.first, self._keys.end, self.order.seen + 1)
+        feed.start(self._keys.first, self._keys.end, self._followed_from)
         try:
             await ended
         finally:
