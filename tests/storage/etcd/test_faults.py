@@ -47,5 +47,14 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(
             read_refusal(refused).message, "the store cannot be read: etcd cannot be reached"
         )
-        large = EtcdError(StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large")
-        self.assertEqual(write_refusal(large).code, 413)
+
+    def test_too_large(self) -> None:
+        """Whether etcd itself says so, or what it is called with."""
+        for code, told in [
+            (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large"),
+            (
+                StatusCode.RESOURCE_EXHAUSTED,
+                "grpc: received message larger than max (2200195 vs. 2097152)",
+            ),
+        ]:
+            self.assertEqual(write_refusal(EtcdError(code, told)).code, 413, told)

@@ -104,6 +104,12 @@ class OrderTests(SynchronousTestCase):
         self.tell(self.revision(12, "b", "theirs-3"))
         self.successResultOf(later)
 
+    def test_waited_no_longer(self) -> None:
+        """Who gives up before that is not kept."""
+        for _ in range(100):
+            self.order.reached(12).addErrback(lambda _: None).cancel()
+        self.assertLessEqual(len(self.order._waiting), 1)
+
     def test_listed_meanwhile(self) -> None:
         """A write that is in the list is not shown again, and its writer is told."""
         early, late = self.mine("a"), self.mine("b")

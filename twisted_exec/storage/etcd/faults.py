@@ -118,7 +118,8 @@ def write_refusal(error: EtcdError) -> APIError:
             "the store did not say whether it has written this: look before trying again",
             retry_after_seconds=_RETRY_SECONDS,
         )
-    if "request is too large" in error.told:
+    # etcd's words; and, for what is much larger, grpc's.
+    if "request is too large" in error.told or error.is_too_large:
         return RequestEntityTooLarge(
             "the object is larger than the store takes (etcd's --max-request-bytes)"
         )

@@ -149,6 +149,8 @@ class Order:
 
     def reached(self, revision: int) -> Deferred[None]:
         """Fires when everything up to a write of ours or another server's is shown."""
+        while self._waiting and self._waiting[0][2].called:  # who waits no longer
+            heapq.heappop(self._waiting)
         waiting: Deferred[None] = Deferred()
         if revision <= self.seen:
             waiting.callback(None)
