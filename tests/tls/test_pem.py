@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tls.support import authority, client_identity
 from twisted_exec.tls import pem
+from twisted_exec.tls.authority import Authority
 from twisted_exec.tls.errors import TLSConfigError
 
 
@@ -37,6 +38,19 @@ class PEMTests(SynchronousTestCase):
             self.assertIn("the bundle ends in the middle", str(caught.exception))
         self.assertEqual(len(pem.certificates(first + second[:-1], "the bundle")), 2)
         self.assertEqual(len(pem.certificates(first + b"\n-----\nwords", "the bundle")), 1)
+
+    def test_has_issued(self) -> None:
+        """Whose key has signed counts, not what the issuer is called."""
+        signer, namesake = authority("a"), Authority.create("a")
+        issued = signer.issue_client("ada", []).certificate_pem
+        (first,), (second,), (leaf,) = (
+            pem.certificates(each, "it")
+            for each in (signer.certificate_pem, namesake.certificate_pem, issued)
+        )
+        self.assertTrue(pem.has_issued(first, leaf))
+        self.assertTrue(pem.has_issued(first, first))
+        self.assertFalse(pem.has_issued(second, leaf))
+        self.assertFalse(pem.has_issued(leaf, first))
 
     @given(st.binary(max_size=200))
     def test_no_certificate(self, text: bytes) -> None:

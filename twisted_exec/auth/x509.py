@@ -14,9 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -134,9 +131,10 @@ def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
         for path, content in zip(paths, (ca_pem, *others), strict=True)
     )
     for one, other in product(found, apart[0]) if apart else ():
-        if _public(one) == _public(other):
+        if one.public_key() == other.public_key():
             how = "hold the same CA"
-        elif _has_issued(one, other) or _has_issued(other, one):
+        elif pem.has_issued(one, other) or pem.has_issued(other, one):
+            # Whoever shows the one between brings a chain that ends at the other file's.
             how = "hold CAs of which one has signed the other"
         else:
             continue
@@ -145,20 +143,6 @@ def _checked(paths: Sequence[str], ca_pem: bytes, *others: bytes) -> bytes:
             "be signed by no CA of users"
         )
     return ca_pem
-
-
-def _has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
-    # Whoever shows the one between brings a chain that ends at the other file's.
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def _public(certificate: x509.Certificate) -> bytes:
-    key = certificate.public_key()
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 @implementer(IAuthenticator)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from twisted.logger import Logger
 
 from twisted_exec.api.dialects import Dialect
@@ -116,11 +115,10 @@ def _is_good(pair: Pair, issuer: x509.Certificate | None, now: datetime) -> bool
     if certificate is None or issuer is None or _ends_within(certificate, RENEW_DAYS, now):
         return False
     try:
-        certificate.verify_directly_issued_by(issuer)
         key = pem.private_key(read_file(pair.key), "the key")
-    except (InvalidSignature, ValueError, TypeError, TLSConfigError):
+    except TLSConfigError:
         return False
-    return key.public_key() == certificate.public_key()
+    return pem.has_issued(issuer, certificate) and key.public_key() == certificate.public_key()
 
 
 def _read(pair: Pair) -> x509.Certificate | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from OpenSSL import SSL
@@ -55,6 +55,15 @@ def _is_cut(pem: bytes) -> bool:
         return True
     rest = pem[pem.rfind(_END) + len(_END) :].strip()
     return bool(rest) and _BEGIN.startswith(rest)
+
+
+def has_issued(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Whether a certificate names another as its issuer, and is signed with its key."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
+        return False
+    return True
 
 
 def time_problem(pem: bytes, what: str) -> str:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twisted_exec.tls import pem
@@ -67,7 +66,7 @@ def renew(pki: PKI, now: datetime, within: timedelta | None) -> list[Pair]:
     for pair in pairs(pki):
         certificate = _bundle(pair)[0]
         issuer = _issuer(pki, certificate, pair)
-        is_old = not _has_issued(_bundle(pki.pair(issuer))[0], certificate)
+        is_old = not pem.has_issued(_bundle(pki.pair(issuer))[0], certificate)
         if within is None or is_old or certificate.not_valid_after_utc < now + within:
             _again(pki.authority(issuer), certificate, pair, now).write(
                 pair.certificate, pair.key, replace=True
@@ -117,17 +116,9 @@ def _bundle(pair: Pair) -> list[x509.Certificate]:
 
 def _issuer(pki: PKI, certificate: x509.Certificate, pair: Pair) -> str:
     for name in AUTHORITIES:
-        if any(_has_issued(each, certificate) for each in _bundle(pki.pair(name))):
+        if any(pem.has_issued(each, certificate) for each in _bundle(pki.pair(name))):
             return name
     raise TLSConfigError(
         f"{pair.certificate!r} is of none of this directory's authorities: issue it with the "
         "command for its kind, and --force"
     )
-
-
-def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
