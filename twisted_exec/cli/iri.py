@@ -17,14 +17,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli import iri_exec, iri_log
-from twisted_exec.cli.console import one_line
+from twisted_exec.cli.asking import ask_once, failed
 from twisted_exec.cli.iri_options import NowhereError, Place, add_runtime_options, place
 from twisted_exec.cli.iri_shown import FORMATS
 
 if TYPE_CHECKING:
     from twisted_exec.iri.client import IRIClient
 
-_INTERRUPTED = 130
 _LARGEST_FILE_BYTES = 4 << 20
 
 Ask = Callable[["IRIClient", argparse.Namespace], Awaitable[str]]
@@ -111,25 +110,7 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
         where = place(options)
     except NowhereError as problem:
         return _fail(str(problem))
-    from twisted.internet import reactor
-    from twisted.internet.defer import Deferred
-    from twisted.logger import globalLogBeginner
-
-    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
-    codes: list[int] = []
-
-    def begin() -> None:
-        asking = Deferred.fromCoroutine(answer(ask, options, where, reactor))
-        asking.addCallbacks(codes.append, lambda failure: _crashed(failure, codes))
-        asking.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    return codes[0] if codes else _INTERRUPTED
-
-
-def _crashed(failure: Any, codes: list[int]) -> None:
-    codes.append(_fail(f"internal error: {failure.type.__name__}: {failure.getErrorMessage()}"))
+    return ask_once("iri", lambda reactor: answer(ask, options, where, reactor))
 
 
 async def answer(ask: Ask, options: argparse.Namespace, where: Place, reactor: Any) -> int:
@@ -188,9 +169,8 @@ def explain(refusal: Any, client: IRIClient) -> str:
     return told
 
 
-def _fail(line: str) -> int:
-    print(f"twisted-exec iri: {one_line(line)}", file=sys.stderr)
-    return 1
+def _fail(why: str) -> int:
+    return failed("iri", why)
 
 
 class InputError(Exception):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.cli.asking import ask_once, failed
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
 from twisted_exec.cli.console import one_line
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
 
 _MARKS = string.ascii_lowercase + string.digits
-_INTERRUPTED = 130
 
 
 class InputError(Exception):
@@ -92,30 +92,11 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
 
     :return: the exit code: 0, or 1 after one line on stderr that says why not.
     """
-    from twisted.internet import reactor
-    from twisted.internet.defer import Deferred
-    from twisted.logger import globalLogBeginner
-
-    globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
-    codes: list[int] = []
-
-    def begin() -> None:
-        asking = Deferred.fromCoroutine(answer(ask, options, reactor))
-        asking.addCallbacks(codes.append, lambda failure: _crashed(failure, codes))
-        asking.addBoth(lambda _: reactor.stop())
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    return codes[0] if codes else _INTERRUPTED
-
-
-def _crashed(failure: Any, codes: list[int]) -> None:
-    codes.append(_fail(f"internal error: {failure.type.__name__}: {failure.getErrorMessage()}"))
+    return ask_once("token", lambda reactor: answer(ask, options, reactor))
 
 
 def _fail(why: str) -> int:
-    print(f"twisted-exec token: {one_line(why)}", file=sys.stderr)
-    return 1
+    return failed("token", why)
 
 
 async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
