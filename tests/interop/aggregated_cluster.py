@@ -66,10 +66,10 @@ class AggregatedCluster(HostCluster):
         self.start_kube(
             serving, self.front, self.front_ca, FRONT, "--requestheader-uid-headers=X-Remote-Uid"
         )
-        self.start_controllers(needs.kube_controller_manager_program() or "")
         self.deploy()
         self.start_own()
         self.wait()
+        self.start_controllers(needs.kube_controller_manager_program() or "")
 
     def deploy(self) -> None:
         """Apply the example, but that the Service is this host."""

@@ -143,8 +143,10 @@ class HostCluster:
 
     def start_controllers(self, program: str) -> None:
         """
-        Those that go through all kinds, of namespaces that go and of roles made of others; and that
-        which signs clients' certificates.
+        Those that go through all kinds, of namespaces that go, of what belongs to others and of roles
+        made of others; and that which signs clients' certificates.
+
+        What they are to know is better there before: they look for new kinds every half a minute.
         """
         clients = self.pki.pair(CLIENT)
         self.programs.run(
@@ -153,7 +155,7 @@ class HostCluster:
             f"--kubeconfig={self.kubeconfig}",
             "--controllers=namespace-controller,clusterrole-aggregation-controller,"
             "root-ca-certificate-publisher-controller,serviceaccount-controller,"
-            "certificatesigningrequest-signing-controller",
+            "certificatesigningrequest-signing-controller,garbage-collector-controller",
             f"--cluster-signing-cert-file={clients.certificate}",
             f"--cluster-signing-key-file={clients.key}",
             "--leader-elect=false",
