@@ -207,6 +207,15 @@ class RestartTests(StandaloneCase):
         error = await self.assertFailure(client.get(MACHINES, "demo-vm", "default"), APIError)
         self.assertEqual(error.code, 404)
 
+    async def test_stopped_while_it_waits(self) -> None:
+        """Before etcd was ever there it is stopped like any other program, without complaint."""
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        program = self.start("--storage", f"etcd:http://127.0.0.1:{silent.getsockname()[1]}")
+        await program.until(b"etcd at .* does not serve the store")
+        self.assertEqual(await program.stop(), -signal.SIGTERM)
+        self.assertNotIn(b"#critical]", program.output)
+
     async def test_killed(self) -> None:
         """After kill -9 the next start ends what was left, and a console can be opened."""
         program = await self.ready()

@@ -353,10 +353,9 @@ class Standalone(Service):
             await maybeDeferred(self._running.pop(0).stopService)
 
     def _failed(self, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            return
         reason = getattr(failure.value, "subFailure", failure)  # of gatherResults
-        self._settle(reason)
+        if not reason.check(CancelledError):
+            self._settle(reason)
 
     def _settle(self, outcome: Failure | bool) -> None:
         self._outcome = outcome
