@@ -60,6 +60,7 @@ class TokenTests(ChainTestCase):
         self.assertEqual(code, 0)
         self.assertRegex(out, r"\A[a-z0-9]{6}\.[a-z0-9]{16}\n\Z")
         self.assertIn(f"twistd exec-poollet --bootstrap-kubeconfig={path} --cert-dir=", err)
+        self.assertIn("--requestheader-client-ca-file=", err)
         self.assertNotIn(out.strip(), err)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         client = KubeClient(load(path), reactor)
@@ -72,6 +73,12 @@ class TokenTests(ChainTestCase):
         self.assertEqual((await self.secret(out))["description"], b"rack 2")
         self.assertIn("exists already: give --force", await self.failure(*words))
         self.assertEqual((await self.run_command(*words, "--force"))[0], 0)
+
+    async def test_unwritable(self) -> None:
+        """A token that cannot be written where it was to be is none: nobody was shown it."""
+        words = ("create", "--bootstrap-kubeconfig", os.path.join(self.mktemp(), "b.kubeconfig"))
+        self.assertIn("No such file or directory", await self.failure(*words))
+        self.assertEqual((await self.admin.list(SECRETS, "kube-system"))["items"], [])
 
     async def test_for_how_long(self) -> None:
         """A day unless said; without end when asked for."""

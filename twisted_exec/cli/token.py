@@ -132,7 +132,8 @@ async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
 
 async def _create(client: KubeClient, options: argparse.Namespace) -> str:
     from twisted_exec.api.kinds import SECRETS
-    from twisted_exec.api.kinds.bootstraptokens import NAMESPACE
+    from twisted_exec.api.kinds.bootstraptokens import NAMESPACE, PREFIX
+    from twisted_exec.tls.errors import TLSConfigError
 
     path = options.bootstrap_kubeconfig
     if path and os.path.lexists(path) and not options.force:
@@ -142,7 +143,12 @@ async def _create(client: KubeClient, options: argparse.Namespace) -> str:
     await client.create(SECRETS.resource, body, NAMESPACE)
     token = f"{token_id}.{token_secret}"
     if path:
-        _write_kubeconfig(path, client, token)
+        try:
+            _write_kubeconfig(path, client, token)
+        except TLSConfigError:
+            # Whom should a token serve that nobody was shown?
+            await client.delete(SECRETS.resource, f"{PREFIX}{token_id}", NAMESPACE)
+            raise
     print(_command_line(path), file=sys.stderr)
     return f"{token}\n"
 
@@ -177,8 +183,11 @@ def _command_line(path: str | None) -> str:
     words = (
         *("twistd", "exec-poollet", f"--bootstrap-kubeconfig={file}", "--cert-dir=certificates"),
         *("--machine-pool-name=POOL", "--machine-runtime-endpoint=unix:///run/iri.sock"),
+        # Without these no API server may pass consoles on.
+        "--requestheader-client-ca-file=requestheader-ca.crt",
+        "--requestheader-allowed-names=exec-apiserver",
     )
-    told = "on the poollet's host, with its own names for the last three:"
+    told = "on the poollet's host, with names of its own:"
     if not path:
         told = f"write {file} with --bootstrap-kubeconfig={file}; {told}"
     return f"{told}\n    {shlex.join(words)}"
