@@ -74,8 +74,14 @@ class StartTests(AuthenticationCase):
     def test_refusals(self) -> None:
         """A host that will not say is not waited for; the line says what would help."""
         for problem, told in [
-            (Unauthorized(), "extension-apiserver-authentication-reader in kube-system"),
-            (Forbidden("no"), "(no): bind its user to the role"),
+            (
+                Unauthorized(),
+                "does not know this server (Unauthorized): see the user of --kubeconfig",
+            ),
+            (
+                Forbidden("no"),
+                "(no): bind its user to the role extension-apiserver-authentication-reade",
+            ),
             (NotFound("configmaps", NAME), "--kubeconfig must lead to a kube-apiserver"),
         ]:
             self.host.cluster.problem = problem

@@ -102,6 +102,7 @@ class OptionsTests(SynchronousTestCase):
             ("token-auth-file=x", "says who is known"),
             ("oidc-issuer-url=https://x", "says who is known"),
             ("authentication-config=x", "says who is known"),
+            ("enable-bootstrap-token-auth", "says who is known"),
             ("cluster-signing-cert-file=x", "signs certificates"),
             ("cluster-signing-kube-apiserver-client-key-file=x", "signs certificates"),
         ]:

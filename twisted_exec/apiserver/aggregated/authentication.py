@@ -156,6 +156,8 @@ def _refusal(error: APIError) -> str:
             "kube-apiserver"
         )
     why = error.message
+    if error.code == 401:
+        return f"the host cluster does not know this server ({why}): see the user of --kubeconfig"
     return _REFUSED.format(where=f"{NAMESPACE}/{NAME}", why=why, namespace=NAMESPACE)
 
 

@@ -104,6 +104,7 @@ def _known() -> Iterator[tuple[str, Any, str]]:
             yield from (
                 (name, told[1], _HOSTS) for name, *told in each.__dict__.get("optParameters", ())
             )
+            yield from ((name, 0, _HOSTS) for name, *_ in each.__dict__.get("optFlags", ()))
 
 
 def aggregated(options: Mapping[str, Any]) -> Aggregated | None:
