@@ -172,9 +172,11 @@ class TLSTests(EtcdCase):
         strangers = self.file("strangers.crt", authority("strangers").certificate_pem)
         with_certificate = replace(target, **self.shown("first"))
         for wrong in (target, replace(with_certificate, ca=strangers)):
-            storage = self.begin(wrong, read_seconds=1.0)
-            ready = storage.when_ready()
-            await until(lambda storage=storage: storage.trouble)
+            with capturedLogs() as logged:
+                storage = self.begin(wrong, read_seconds=1.0)
+                ready = storage.when_ready()
+                await until(lambda: _said(logged, "(look at ca=, and at cert= and key="))
+            self.assertTrue(storage.trouble)
             self.assertFalse(ready.called)
             ready.addErrback(lambda failure: failure.trap(StorageError) and None)
             await storage.stopService()
@@ -257,7 +259,10 @@ class UserTests(EtcdCase):
         etcds = await self.guarded()
         for target, told in [
             (self.as_console(etcds, "s3cret-wrong"), "authentication failed"),
-            (self.as_console(etcds, "s3cret-console", "/others"), "permission denied"),
+            (
+                self.as_console(etcds, "s3cret-console", "/others"),
+                "permission denied: grant 'console' readwrite on what begins with /others/",
+            ),
             (etcds.target("/mine"), "user name is empty"),
         ]:
             with capturedLogs() as logged:

@@ -17,6 +17,7 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
     one_line,
 )
+from twisted_exec.storage.etcd.target import EtcdTarget
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 _RETRY_SECONDS = 1
@@ -98,6 +99,26 @@ _NOT_SENT = (
 def error_of(call: Any) -> EtcdError:
     """Why a call has failed."""
     return EtcdError(call.code(), one_line(call.details() or ""))
+
+
+def refused(error: EtcdError, target: EtcdTarget) -> str:
+    """Why a store can never be had like this, and what would help."""
+    told = f"etcd at {target}: {error}"
+    if error.code is grpc.StatusCode.PERMISSION_DENIED:
+        who = ascii(target.user) if target.user else "the common name of cert="
+        told += f": grant {who} readwrite on what begins with {target.prefix}/"
+    elif "user name is empty" in error.told:
+        told += ": give user= and password-file=, or cert= and key="
+    return told
+
+
+def hint(why: str, target: EtcdTarget) -> str:
+    """What to look at when etcd cannot be reached; empty where the reason says it."""
+    if target.secure and "TSI_" in why:  # grpcio's words for whatever TLS did not like
+        return " (look at ca=, and at cert= and key=, which etcd may ask for)"
+    if not target.secure and "Socket closed" in why:
+        return " (it may want https)"
+    return ""
 
 
 def read_refusal(error: EtcdError) -> APIError:

@@ -23,7 +23,7 @@ from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.compaction import Compaction
-from twisted_exec.storage.etcd.faults import EtcdError
+from twisted_exec.storage.etcd.faults import EtcdError, hint, refused
 from twisted_exec.storage.etcd.feed import Compacted, Feed
 from twisted_exec.storage.etcd.keys import Keys, marker_value, read_marker
 from twisted_exec.storage.etcd.listing import claim, list_all
@@ -151,7 +151,7 @@ class Following:
                     self._log.warn("the store is listed again: {problem}", problem=problem)
             except EtcdError as error:
                 if error.is_refusal and not self._is_ready:
-                    raise StorageError(f"etcd at {self._target}: {error}") from None
+                    raise StorageError(refused(error, self._target)) from None
                 self._in_trouble(str(error))
             except StorageError as problem:
                 if not self._is_ready:
@@ -263,9 +263,14 @@ class Following:
         self._failures += 1
         if self._others_to_ask():
             return
-        if not self.trouble:
+        helps = hint(why, self._target)
+        # Once, but for who starts etcd, and only then learns that it wants a certificate.
+        if not self.trouble or (helps and not hint(self.trouble, self._target)):
             self._log.warn(
-                "etcd at {target} does not serve the store: {why}", target=self._target, why=why
+                "etcd at {target} does not serve the store: {why}{helps}",
+                target=self._target,
+                why=why,
+                helps=helps,
             )
         self.trouble = why or "does not answer"
 
