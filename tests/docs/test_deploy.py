@@ -262,14 +262,16 @@ class KustomizeTests(SynchronousTestCase):
         overlay = self.directory / "example"
         pki = create_pki(str(overlay / "pki"))
         serving, _ = pki.issue_apiserver(["exec-apiserver.twisted-exec.svc"])
-        pki.issue_poollet("consoles", ["consoles.twisted-exec.svc"])
-        (overlay / "etcd").mkdir()
-        for name, source in (
-            ("ca.crt", pki.serving_ca),
-            ("client.crt", serving.certificate),
-            ("client.key", serving.key),
+        _, client = pki.issue_poollet("consoles", ["consoles.twisted-exec.svc"])
+        for path, source in (
+            ("etcd/ca.crt", pki.serving_ca),
+            ("etcd/client.crt", serving.certificate),
+            ("etcd/client.key", serving.key),
+            ("host/consoles-client.crt", client.certificate),
+            ("host/consoles-client.key", client.key),
         ):
-            shutil.copy(source, overlay / "etcd" / name)
+            (overlay / path).parent.mkdir(exist_ok=True)
+            shutil.copy(source, overlay / path)
         self.pki = pki
 
     def build(self, name: str) -> list[Object]:

@@ -81,6 +81,10 @@ class AggregatedCluster(HostCluster):
         for name in ("ca.crt", "client.crt", "client.key"):
             # etcd is asked in the clear here.
             shutil.copy(self.pki.serving_ca, overlay / "etcd" / name)
+        (overlay / "host").mkdir()
+        client = self.pki.pair("poollet-consoles-client")
+        shutil.copy(client.certificate, overlay / "host" / "consoles-client.crt")
+        shutil.copy(client.key, overlay / "host" / "consoles-client.key")
         path = overlay / "kustomization.yaml"
         told = yaml.safe_load(path.read_text())
         told["patches"] = [
