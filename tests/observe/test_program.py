@@ -223,6 +223,29 @@ class ProgramOptionsTests(SynchronousTestCase):
         self.assertIn("[default: 7]", usage)
         self.assertNotRegex(usage, r"\[default:\s*\]")
 
+    def test_long_names(self) -> None:
+        """Names that leave no room beside them have what they mean below, with no word broken."""
+
+        class XOptions(ProgramOptions):
+            program = "exec-x"
+            longdesc = "What it is."
+            optParameters = [
+                ["cluster-signing-kube-apiserver-certificate", "c", "a", "Words and more " * 6],
+                ["storage", None, None, f"One of {'x' * 75}."],
+            ]
+
+        lines = XOptions().getUsage(80).splitlines()
+        self.assertEqual(
+            lines[1:4],
+            [
+                "  -c, --cluster-signing-kube-apiserver-certificate=",
+                " " * 10 + "Words and more Words and more Words and more Words and more Words and",
+                " " * 10 + "more Words and more [default: a]",
+            ],
+        )
+        self.assertIn(f"{' ' * 10}{'x' * 75}.", lines)
+        self.assertEqual(lines[-1], "What it is.")
+
 
 class BrowserOptionsTests(SynchronousTestCase):
     """Tests for :class:`BrowserOptions`."""

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -55,8 +56,18 @@ class ProgramOptions(Options):
             raise UsageError(f"{surplus[0]!r} belongs to no option")
 
     def getUsage(self, width: int | None = None) -> str:
-        """The help text.  That an option is empty by default goes without saying."""
-        return re.sub(r"\s*\[default:\s*\]", "", super().getUsage(width))
+        """
+        The help text.  That an option is empty by default goes without saying.
+
+        :param width: in columns; by default that of the terminal.
+        """
+        width = width or _columns()
+        longest = max(map(len, self.longOpt))
+        if width - longest >= _LEAST_COLUMNS:
+            return _NO_DEFAULT.sub("", super().getUsage(width))
+        # Beside names that long Twisted would leave room for two words: below them there is more.
+        lines = _NO_DEFAULT.sub("", super().getUsage(_ENDLESS_COLUMNS)).splitlines()
+        return "".join(f"{_below(line, width)}\n" for line in lines)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """
@@ -78,6 +89,34 @@ class ProgramOptions(Options):
         return {
             name: self[name] for name in self.paths if name.endswith(_CERTIFICATES) and self[name]
         }
+
+
+_NO_DEFAULT = re.compile(r"\s*\[default:\s*\]")
+_OPTION = re.compile(r"(.{6}--\S+) +(\S.*)")
+_LEAST_COLUMNS = 50
+_ENDLESS_COLUMNS = 100_000
+
+
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    return int(told) if told.isdecimal() and told.isascii() and 20 <= int(told) <= 500 else 80
+
+
+def _below(line: str, width: int) -> str:
+    """A line of help, and what an option means below its name."""
+    option = _OPTION.fullmatch(line)
+    if option is None:
+        return textwrap.fill(line, width)
+    indent = " " * 10
+    meant = textwrap.fill(
+        option[2],
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return f"{option[1]}\n{meant}"
 
 
 class BrowserOptions(ProgramOptions):
