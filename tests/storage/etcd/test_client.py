@@ -86,10 +86,13 @@ class MemberTests(EtcdCase):
         await until(lambda: first.through)
         client.leave(first.endpoint)  # as when another call was not answered
         client.close()
+        began = time.monotonic()
         for call in (reading, writing):
             problem = await self.assertFailure(call, EtcdError)
             self.assertIs(problem.code, grpc.StatusCode.CANCELLED)
         await until(lambda: not first.through)
+        # Also what was being connected to, for which grpc would have waited 20 seconds.
+        self.assertLess(time.monotonic() - began, 15.0)
         self.assertFalse(second.through)
         late = self.deferred(client.read(RANGE, pb.RangeRequest(key=b"x")))
         await self.assertFailure(late, EtcdError)

@@ -43,6 +43,8 @@ _MAX_MESSAGE_BYTES = 64 << 20
 _OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # How long a member may take to be connected to; a channel that is closed meanwhile waits, too.
+    ("grpc.min_reconnect_backoff_ms", 4_000),
     # A member that is gone without a word is noticed by who only listens, too.  etcd takes
     # a ping each 5 seconds (its --grpc-keepalive-min-time).
     ("grpc.keepalive_time_ms", 10_000),
