@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import capturedLogs, formatEvent
 
@@ -19,6 +20,7 @@ from twisted_exec.api.encoded import json_text
 from twisted_exec.api.status import APIError, Expired, NotFound
 from twisted_exec.storage.errors import StorageError
 from twisted_exec.storage.etcd.keys import Keys, value_of
+from twisted_exec.storage.etcd.reads import Reads
 from twisted_exec.storage.etcd.store import EtcdStorage
 from twisted_exec.storage.interfaces import Event
 
@@ -319,6 +321,33 @@ class MissedTests(FaultCase):
         names = [one["metadata"]["name"] for one in (await storage.list(MACHINES)).items]
         self.assertEqual(names, ["kept", "x", "y", "z"])
         self.assertTrue(self.logged("has another history than before"))
+
+    async def test_same_revision_of_another_history(self) -> None:
+        """Who has not noticed yet shows nothing of the old one, however far the new one has come."""
+        etcds = self.cluster()
+        member = etcds.members[0]
+        gate = self.gate(member)
+        direct = await self.open(etcds.target())
+        storage = await self.open(replace(etcds.target(), endpoints=(gate.endpoint,)))
+        await direct.create(MACHINES, machine("kept"))
+        member.kill()
+        backup = etcds.directory / "backup"
+        shutil.copytree(member.data, backup)
+        member.start()
+        await written(direct, "undone")
+        await until(lambda: storage.version() == direct.version())
+        await gate.close()
+        member.kill()
+        shutil.rmtree(member.data)
+        shutil.copytree(backup, member.data)
+        member.start()
+        await until(lambda: direct.version() < storage.version())
+        await written(direct, "x")
+        self.assertEqual(direct.version(), storage.version())
+        asking = self.client(etcds.target())
+        told = (storage._following, storage._history, reactor)
+        reads = Reads(asking, Keys(etcds.target().prefix).marker, *told)
+        self.assertEqual((await refusal(reads.current())).code, 503)
 
     async def test_emptied(self) -> None:
         """Somebody deletes all of our keys: nothing is there, and the store goes on."""

@@ -21,6 +21,7 @@ from typing import Any
 from twisted_exec.api.encoded import Encoded, json_text
 from twisted_exec.api.meta import Resource
 from twisted_exec.storage.errors import StorageError
+from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import Key, key_of, table_of
 from twisted_exec.storage.interfaces import Object
 
@@ -173,3 +174,11 @@ def read_marker(key: bytes, value: bytes) -> str:
             "prefix="
         )
     return write
+
+
+def is_marker_of(write: str, found: pb.KeyValue) -> bool:
+    """Whether the marker is that of a write."""
+    try:
+        return read_marker(found.key, found.value) == write
+    except StorageError:
+        return False

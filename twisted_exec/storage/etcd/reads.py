@@ -22,6 +22,7 @@ from twisted_exec.api.status import APIError, GatewayTimeout, InternalError
 from twisted_exec.storage.etcd.client import RANGE, EtcdClient
 from twisted_exec.storage.etcd.faults import UNAVAILABLE, EtcdError, read_refusal
 from twisted_exec.storage.etcd.following import CATCH_UP_SECONDS, Following
+from twisted_exec.storage.etcd.keys import is_marker_of
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
 
@@ -74,13 +75,17 @@ class Reads:
 
     async def _reach(self, reads: _Reads) -> None:
         """One question for all of these; the next one may be asked while they wait to be shown."""
-        shown = self._following.order.seen
+        order = self._following.order
+        shown = order.seen
         answer = await self._client.read(RANGE, pb.RangeRequest(key=self._marker))
-        latest = answer.kvs[0].mod_revision if answer.kvs else 0
-        if latest < shown:
+        marker = answer.kvs[0] if answer.kvs else pb.KeyValue()
+        latest = marker.mod_revision
+        # The same revision may be another write's, of servers that wrote after etcd was put back.
+        another = latest == order.seen and not is_marker_of(order.marker, marker)
+        if latest < shown or another:
             self._following.doubt("etcd was put back to an earlier state")
             raise EtcdError(UNAVAILABLE, "etcdserver: was put back to an earlier state")
-        reached = self._following.order.reached(latest)
+        reached = order.reached(latest)
         reached.addTimeout(CATCH_UP_SECONDS, self._reactor)
         reached.addCallbacks(partial(self._shown, reads), partial(self._not_shown, reads))
 
