@@ -191,6 +191,15 @@ class UncoveredTests(SynchronousTestCase):
             uncovered([rule("get", "machines")], [Rule(many, many, many, many)])
         self.assertEqual(uncovered(EVERYTHING, [Rule(many, many, many, many)]), [])
 
+    def test_too_many_rules(self) -> None:
+        """... nor any number of rules, whatever they are about, and be it nothing."""
+        own = [rule("get", "machines")]
+        for verbs in ((), ("get",)):
+            empty = [Rule(verbs, (f"g{number}",), ()) for number in range(10_001)]
+            with self.assertRaises(BadRequest):
+                uncovered(own, empty)
+            self.assertEqual(uncovered(own, empty[:5000]), [])
+
 
 VERBS = st.lists(st.sampled_from(["get", "create", "*"]), max_size=2)
 GROUPS = st.lists(st.sampled_from(["", "compute", "*"]), max_size=2)
