@@ -80,7 +80,7 @@ def subject_of(request: x509.CertificateSigningRequest) -> Subject:
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError) as problem:
         raise ValueError(str(problem)) from None
     hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
-    names = [name for each in hosts if (name := _as_signed(str(each.value)))]
+    names = [name for each in hosts if (name := _as_asked(str(each.value)))]
     single = common[0] if len(common) == 1 else ""
     organizations = told(NameOID.ORGANIZATION_NAME)
     return Subject(single, organizations, tuple(names), len(found) - len(names))
@@ -97,7 +97,7 @@ def server_names(certificate: x509.Certificate) -> frozenset[str]:
     except (x509.DuplicateExtension, x509.UnsupportedGeneralNameType, TypeError, ValueError):
         return frozenset()
     hosts = [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
-    names = {_as_signed(str(each.value)) for each in hosts} - {"", "localhost"}
+    names = {_as_known(str(each.value)) for each in hosts} - {"", "localhost"}
     return frozenset(name for name in names if not _is_loopback(name))
 
 
@@ -111,14 +111,22 @@ def _is_loopback(name: str) -> bool:
     return known is not None and known.is_loopback
 
 
-def _as_signed(name: str) -> str:
+def _as_asked(name: str) -> str:
+    """
+    As :func:`_as_known`; but an IPv4 address in an IPv6 one is nothing that is signed: who looks at a
+    certificate may take it for that address (Go's ``net.IP.Equal``), or may not (OpenSSL).
+    """
+    known = _as_known(name)
+    return "" if ":" in name and ":" not in known else known
+
+
+def _as_known(name: str) -> str:
     """
     A DNS name, a pattern of some, or an IP address in the one spelling that counts; empty for what
     is none.
 
-    Whoever signs a name leaves out its final dot, and whoever looks at a certificate takes an
-    IPv4 address in an IPv6 one for that address (Go's ``net.IP.Equal``): in another spelling nobody
-    may get what is not to be had.
+    Whoever signs a name leaves out its final dot: in another spelling nobody may get what is not to
+    be had.
     """
     lowered = name.lower()
     pattern = "*." if lowered.startswith("*.") else ""
@@ -201,4 +209,4 @@ def key_problem(request: x509.CertificateSigningRequest) -> str:
 def addresses_of(holder: Mapping[str, Any]) -> set[str]:
     """What a pool or a node reports to be reached at, as :class:`Subject` has names."""
     reported = holder.get("status", {}).get("addresses", [])
-    return {_as_signed(str(each.get("address", ""))) for each in reported} - {""}
+    return {_as_known(str(each.get("address", ""))) for each in reported} - {""}
