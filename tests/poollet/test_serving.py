@@ -103,6 +103,14 @@ class ServingTests(SynchronousTestCase):
         self.assertEqual(self.installed().public_key(), request.public_key())
         self.assertEqual(self.serving.problem, "")
 
+    def test_otherwise_spelt(self) -> None:
+        """Addresses may be told as they are not signed: the certificate fits nevertheless."""
+        names = ["Host.example.", "2001:DB8:0::1"]
+        self.start(names)
+        self.sign(names)
+        self.turn(20)
+        self.assertEqual((self.serving.problem, len(self.requests())), ("", 1))
+
     def test_kept(self) -> None:
         """A good one is kept over a restart, and renewed before it ends."""
         self.start()

@@ -23,6 +23,7 @@ from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Authority, Issued, request_server
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
+from twisted_exec.tls.names import server_name
 
 __all__ = ["DENIED_SECONDS", "LOOK_SECONDS", "SIGNER", "ServingCertificate"]
 
@@ -112,4 +113,12 @@ class ServingCertificate(SignedCertificate):
         names = alternatives.value
         has = {name.lower() for name in names.get_values_for_type(x509.DNSName)}
         has |= {str(address) for address in names.get_values_for_type(x509.IPAddress)}
-        return [name for name in self._names if name.lower() not in has]
+        return [name for name in self._names if _as_signed(name) not in has]
+
+
+def _as_signed(name: str) -> str:
+    """An address as certificates have it, however it was given."""
+    try:
+        return str(server_name(name.lower()))
+    except TLSConfigError:
+        return name
