@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
 
 from twisted_exec.api import kinds
 from twisted_exec.api.dialects import Dialect
@@ -34,6 +35,7 @@ from twisted_exec.apiserver.renamed import RenamedStorage
 from twisted_exec.apiserver.reviews import Reviews
 from twisted_exec.apiserver.rules import Escalation, StoredRules
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, Signer
+from twisted_exec.apiserver.signing import CLIENT
 from twisted_exec.apiserver.signing_rights import SigningRights
 from twisted_exec.apiserver.token_expiry import TokenExpiry
 from twisted_exec.apiserver.verbs import Verbs
@@ -43,8 +45,9 @@ from twisted_exec.auth.rbac import RBACAuthorizer, bootstrap_objects
 from twisted_exec.observe.health import Health
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.routes import Routes
+from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Authority
-from twisted_exec.tls.files import Reloading
+from twisted_exec.tls.files import Reloading, read_file
 
 
 class Alone:
@@ -59,6 +62,7 @@ class Alone:
     :param own_names: of this server, which no poollet is given unasked.
     """
 
+    _log = Logger()
     collected = False
 
     def __init__(
@@ -152,6 +156,21 @@ class Alone:
         self._credentials.load()
         for authority in self._authorities.values():
             authority.load()
+        if CLIENT in self._authorities:
+            self._look_whom_it_makes_known(self._authorities[CLIENT].get())
+
+    def _look_whom_it_makes_known(self, authority: Authority) -> None:
+        # No refusal: who exchanges the authority may well begin here.
+        path = self._credentials.client_ca
+        (signing,) = pem.certificates(authority.certificate_pem, "the CA that signs")
+        believed = pem.certificates(read_file(path), "client CA")
+        if not any(pem.has_issued(each, signing) for each in believed):
+            self._log.warn(
+                "nobody is known by certificates that {signer} signs: "
+                "--cluster-signing-kube-apiserver-client-cert-file is none of --client-ca-file {path}",
+                signer=CLIENT,
+                path=repr(path),
+            )
 
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`Ground.prepare`: roles, bindings and namespaces that always are."""
