@@ -150,6 +150,14 @@ class OrderTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual((len(self.told), self.dealt_with), (3000, 2))
 
+    def test_stopped_before_it_is_shown(self) -> None:
+        """A write that etcd has confirmed is not told to have failed."""
+        write = self.mine("b")
+        self.order.confirmed(write, 12, 11)
+        self.order.stop()
+        self.assertEqual(self.successResultOf(write.done)["metadata"]["resourceVersion"], "12")
+        self.assertEqual((self.order.waiting(), self.told), ([], []))
+
     def test_stop(self) -> None:
         """Nothing waits any more."""
         waiting = self.order.reached(12)

@@ -33,6 +33,17 @@ class BoundedTests(EtcdCase):
         outcomes = await DeferredList(waiting, consumeErrors=True)
         self.assertEqual({told.value.code for made, told in outcomes if not made}, {504})
 
+    async def test_stopped_meanwhile(self) -> None:
+        """What etcd may have made when the store stops is not told to have been refused."""
+        gate = self.gate(shared().members[0])
+        target = shared().target(any_prefix())
+        storage = await self.open(replace(target, endpoints=(gate.endpoint,)))
+        gate.deaf = True
+        writing = storage.create(MACHINES, machine("a"))
+        await storage.stopService()
+        self.assertEqual((await refusal(writing)).code, 504)
+        self.assertEqual((await refusal(storage.create(MACHINES, machine("b")))).code, 503)
+
     async def test_cancelled(self) -> None:
         """Who waits no longer is not told of what came of it, and nobody else is the worse for it."""
         storage = await self.open(shared().target(any_prefix()))

@@ -141,8 +141,11 @@ class Order:
             self._show_some()
 
     def stop(self) -> None:
-        """Nobody waits any more: what waits is cancelled."""
+        """Nobody waits any more: what is made is told, and what waits to be shown is cancelled."""
         self.forget()
+        early, self._early = self._early, {}
+        for write, revision in early.values():
+            self._settle(write, self.as_shown(write, revision))
         waiting, self._waiting = self._waiting, []
         for _, _, each in waiting:
             each.cancel()

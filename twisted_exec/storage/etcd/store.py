@@ -95,7 +95,7 @@ class EtcdStorage(Service):
         await self._writes.finish()
         self._following.stop()
         self._client.close()
-        self._writes.stop(_closed())
+        self._writes.stop()
 
     def when_ready(self) -> Deferred[None]:
         """See :meth:`IStorage.when_ready`."""

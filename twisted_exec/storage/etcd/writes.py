@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import grpc
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -75,10 +76,10 @@ class Writes:
         waiting.addTimeout(_STOP_SECONDS, self._reactor)
         await waiting.addErrback(_if_too_late)
 
-    def stop(self, refusal: APIError) -> None:
-        """What is made, but not shown, is shown no more."""
+    def stop(self) -> None:
+        """Nobody knows what comes of those that etcd has not confirmed."""
         for write in self._order.waiting():
-            self._dismiss(write, refusal)
+            self._dismiss(write, write_refusal(EtcdError(grpc.StatusCode.CANCELLED, "")))
 
     async def _probe(self) -> None:
         await self._following.until_following()
