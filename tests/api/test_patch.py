@@ -190,6 +190,31 @@ class JSONPatchTests(SynchronousTestCase):
         with self.assertRaises(RequestEntityTooLarge):
             patch.json_patch({"a": "x" * 1000}, bomb)
 
+    def test_long_paths(self) -> None:
+        """A path longer than any object is deep is none: to follow many of them takes seconds."""
+        deep = [{"op": "add", "path": "/a" * steps, "value": {}} for steps in range(1, 200)]
+        with self.assertRaises(APIError) as caught:
+            patch.json_patch({}, deep)
+        self.assertEqual(caught.exception.code, 422)
+        self.assertIn("operation 64 of the JSON patch", caught.exception.message)
+
+    def test_too_deep(self) -> None:
+        """Nor does a patch make by moving or copying what nobody could have sent."""
+        down = "/a" * 60
+        for kind, rounds in (("move", 2), ("move", 100), ("copy", 2), ("copy", 12)):
+            nest = [{"op": "add", "path": "/a" * n, "value": {}} for n in range(1, 61)]
+            steps = [{"op": "add", "path": "/b", "value": {}}, *nest]
+            for _ in range(rounds):
+                steps += [
+                    {"op": kind, "from": "/b", "path": f"{down}/b"},
+                    {"op": kind, "from": "/a", "path": "/b"},
+                    {"op": "add", "path": "/a", "value": {}},
+                    *nest[1:],
+                ]
+            with self.assertRaises(APIError) as caught:
+                patch.json_patch({}, steps)
+            self.assertIn(caught.exception.code, (400, 413, 422))
+
     def test_too_many(self) -> None:
         """The number of operations is bounded."""
         with self.assertRaises(RequestEntityTooLarge):

@@ -19,7 +19,9 @@ import yaml
 from twisted_exec.api import protobuf
 from twisted_exec.api.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 
-_LIMIT_DEPTH = 64
+LIMIT_DEPTH = 64
+"""How deep what is read is nested at most."""
+
 _LIMIT_DIGITS = 20
 _LIMIT_TOLD = 32
 _LARGEST = 2**63 - 1
@@ -87,7 +89,7 @@ def decode_any(content_type: str, raw: bytes, duplicates: list[str] | None = Non
             "the body of the request was in an unknown format - accepted media types include: "
             f"application/json, application/yaml, {protobuf.MEDIA_TYPE}"
         )
-    _check(value)
+    check(value)
     if duplicates is not None:
         duplicates += found
     return value
@@ -195,17 +197,22 @@ def _check_events(events: Iterable[Any]) -> None:
             raise Unreadable("YAML aliases are not accepted")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _LIMIT_DEPTH:
+        if depth > LIMIT_DEPTH:
             raise _too_deep()
 
 
 def _too_deep() -> Unreadable:
-    return Unreadable(f"the body of the request is nested more than {_LIMIT_DEPTH} levels deep")
+    return Unreadable(f"the body of the request is nested more than {LIMIT_DEPTH} levels deep")
 
 
-def _check(value: Any) -> None:
+def check(value: Any) -> None:
+    """
+    What is made of a body, as a patch makes it, is bounded as what is read.
+
+    :raises BadRequest: it is nested deeper than :data:`LIMIT_DEPTH`, or is not plain JSON.
+    """
     level = [value]
-    for _ in range(_LIMIT_DEPTH):
+    for _ in range(LIMIT_DEPTH):
         level = [inner for item in level for inner in _children(item)]
         if not level:
             return

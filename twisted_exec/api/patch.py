@@ -34,6 +34,8 @@ TYPES = (JSON, MERGE, STRATEGIC, APPLY)
 
 _LIMIT_OPERATIONS = 10_000
 _LIMIT_COPIED_BYTES = 3 << 20
+# No object is nested deeper; and each step of a path takes its time.
+_LIMIT_STEPS = body.LIMIT_DEPTH
 
 _Object = dict[str, Any]
 
@@ -192,11 +194,14 @@ def json_patch(target: Any, operations: Any) -> Any:
         )
     result, copied_bytes = copy.deepcopy(target), 0
     for number, operation in enumerate(operations):
+        if any(str(operation.get(key)).count("/") > _LIMIT_STEPS for key in ("path", "from")):
+            raise _refused(f"operation {number} of the JSON patch: there is no path so long")
         # Copying a document into itself duplicates it each time: count what is copied.
         copied_bytes += _copied_bytes(result, operation)
         if copied_bytes > _LIMIT_COPIED_BYTES:
             raise RequestEntityTooLarge("the JSON patch copies more than 3 MiB")
         result = _apply(result, _completed(operation, result), number)
+    body.check(result)
     return result
 
 
@@ -237,6 +242,8 @@ def _apply(target: Any, operation: Mapping[str, Any], number: int) -> Any:
         ValueError,
     ):
         told = "there is no such path"
+    except RecursionError:
+        told = "what is there is nested too deep"
     kind, path = fields.shown(operation.get("op")), fields.shown(operation.get("path"))
     raise _refused(f"operation {number} of the JSON patch ({kind} {path}): {told}")
 
@@ -258,4 +265,7 @@ def _copied_bytes(target: Any, operation: Mapping[str, Any]) -> int:
         return 0  # applying it says what is wrong
     if isinstance(value, jsonpointer.EndOfList):
         return 0  # likewise: there is nothing
-    return len(json.dumps(value))
+    try:
+        return len(json.dumps(value))
+    except RecursionError:
+        return 0  # likewise
