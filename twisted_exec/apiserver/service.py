@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from cryptography import x509
 from prometheus_client import CollectorRegistry
-from twisted.application.service import IService, Service
+from twisted.application.service import IService
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
@@ -43,6 +42,7 @@ from twisted_exec.apiserver.signing import (
 )
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
+from twisted_exec.observe.starting import Starting
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.site import Site
@@ -112,7 +112,7 @@ class Settings:
 
 
 @implementer(IAPIServer)
-class APIServer(Service):
+class APIServer(Starting):
     """
     A Kubernetes-style API server for machines and their consoles.
 
@@ -121,6 +121,7 @@ class APIServer(Service):
     :param metrics: where figures are kept; its own registry when ``None``.
     """
 
+    told = "API server"
     _log = Logger()
     address: IAddress | None = None
     url = ""
@@ -134,6 +135,7 @@ class APIServer(Service):
         *,
         metrics: CollectorRegistry | None = None,
     ) -> None:
+        super().__init__()
         self._settings, self._storage, self._audit = settings, storage, audit
         self._reactor = reactor
         self._forwarding = ClientCredentials(
@@ -165,9 +167,6 @@ class APIServer(Service):
         self._site.requestFactory = APIRequest
         self._started: list[IService] = []
         self._port: IListeningPort | None = None
-        self._starting: Deferred[None] = defer.succeed(None)
-        self._outcome: Failure | Literal[True] | None = None
-        self._waiting: list[Deferred[None]] = []
 
     def _alone(self) -> Ground:
         settings, reactor = self._settings, self._reactor
@@ -203,22 +202,8 @@ class APIServer(Service):
         told = (self._settings.aggregated, self._storage, self._settings.dialects)
         return Behind(*told, self._reactor, metrics)
 
-    def when_ready(self) -> Deferred[None]:
-        """As :meth:`IAPIServer.when_ready`."""
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append(waiting)
-        if self._outcome is not None:
-            self._tell(self._outcome)
-        return waiting
-
-    def startService(self) -> None:
-        """Begin to start; :meth:`when_ready` tells how it went."""
-        super().startService()
-        self._outcome = None
-        self._starting = Deferred.fromCoroutine(self._start())
-        self._starting.addCallbacks(lambda _: self._tell(True), self._failed)
-
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """See :meth:`Starting.start`: it listens, and its store is there."""
         check = getattr(self._audit, "check", None)
         if check is not None:
             check()
@@ -247,32 +232,11 @@ class APIServer(Service):
         service.startService()
         self._started.append(service)
 
-    def _failed(self, failure: Failure) -> None:
-        if failure.check(defer.CancelledError):
-            return
-        if not self._waiting:
-            self._log.failure("the API server cannot start", failure)
-        self._tell(failure)
-
-    def _tell(self, outcome: Failure | Literal[True]) -> None:
-        self._outcome = outcome
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if isinstance(outcome, Failure):
-                each.errback(outcome)
-            else:
-                each.callback(None)
-
-    def stopService(self) -> Deferred[None]:
+    async def stop(self) -> None:
         """
         Be not ready and lead no longer, from now on; after the delay listen no longer, let sessions
         go on for the drain time, end them, close the store.
         """
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        self._starting.cancel()
         self._parts.probes.shutting_down()
         self._parts.sessions.close(_STOPPING)
         withdrawing = self._withdraw()

@@ -25,11 +25,12 @@ from twisted_exec.iri.revisions import IRONCORE
 from twisted_exec.iri.server import IRIServer
 from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.starting import Starting
 
 from .config import ClassConfig
+from .probe import probe_iri
 from .processes import ProcessTable
 from .service import MARK, MachineRuntime
-from .starting import Starting, probe_iri
 from .stream_server import Listening, StreamServer
 
 STREAM_SOCKET = "stream.sock"
@@ -77,6 +78,8 @@ class RuntimeHost(_Runtime, Starting):  # type: ignore[misc]
     :ivar iri: serves the interface; its ``target`` is where, once it is ready.
     :raises TargetError: the IRI target cannot be used as given.
     """
+
+    told = "machine runtime"
 
     def __init__(
         self,

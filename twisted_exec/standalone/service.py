@@ -20,11 +20,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from twisted.application.service import IService, Service
-from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.apiserver.accounts import KEYS
@@ -39,6 +38,7 @@ from twisted_exec.kube.following import FollowedFiles
 from twisted_exec.kube.kubeconfig import ClientConfig, Material
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
+from twisted_exec.observe.starting import Starting
 from twisted_exec.poollet.service import Poollet
 from twisted_exec.poollet.service import Settings as PoolletSettings
 from twisted_exec.runtimes.config import parse
@@ -117,13 +117,14 @@ class Settings:
     storage: Callable[[Any], IStorage] | None = None
 
 
-class Standalone(Service):
+class Standalone(Starting):
     """
     All programs in one process.
 
     :ivar kubeconfig: path of the administrator's, written when all is ready.
     """
 
+    told = "exec-standalone"
     _log = Logger()
 
     def __init__(
@@ -133,6 +134,7 @@ class Standalone(Service):
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__()
         self.settings = settings
         self._reactor, self._now = reactor, now
         self._state = StateDirectory(settings.state_directory)
@@ -143,32 +145,11 @@ class Standalone(Service):
         self._clients: list[KubeClient] = []
         self._renewing: LoopingCall | None = None
         self._url = ""
-        self._starting: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []
-        self._outcome: Failure | bool = False
-
-    def startService(self) -> None:
-        """Start; problems end :meth:`when_ready`."""
-        super().startService()
-        self._starting = Deferred.fromCoroutine(self._start())
-        self._starting.addCallbacks(lambda _: self._settle(True), self._failed)
-
-    def when_ready(self) -> Deferred[None]:
-        """Fires when both machines exist and the shell runs; fails when it cannot start."""
-        waiting: Deferred[None] = Deferred()
-        self._waiting.append(waiting)
-        if self._outcome:
-            self._settle(self._outcome)
-        return waiting
-
-    def stopService(self) -> Deferred[None]:
-        """Let sessions end, stop the machines, release the state directory."""
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
 
     # Starting.
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """See :meth:`Starting.start`: both machines exist, and the shell runs."""
         self._state.open()
         self._open = True
         self._state.belong_to(self.settings.dialect.name)
@@ -322,9 +303,8 @@ class Standalone(Service):
 
     # Ending.
 
-    async def _stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
+    async def stop(self) -> None:
+        """See :meth:`Starting.stop`: sessions end, machines stop, the state directory is released."""
         if self._renewing is not None and self._renewing.running:
             self._renewing.stop()
         if not self._open:
@@ -351,20 +331,6 @@ class Standalone(Service):
         self._running.sort(key=lambda service: _ORDER.index(type(service)))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
-
-    def _failed(self, failure: Failure) -> None:
-        reason = getattr(failure.value, "subFailure", failure)  # of gatherResults
-        if not reason.check(CancelledError):
-            self._settle(reason)
-
-    def _settle(self, outcome: Failure | bool) -> None:
-        self._outcome = outcome
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if isinstance(outcome, Failure):
-                one.errback(outcome)
-            else:
-                one.callback(None)
 
 
 _ORDER = [Poollet, APIServer, IRIClient, RuntimeHost]

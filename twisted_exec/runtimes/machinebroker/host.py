@@ -25,12 +25,13 @@ from twisted_exec.iri.target import MutualTLS, parse_target
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.starting import Starting
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
 from twisted_exec.streaming.sessions import concerned
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
 
-from ..starting import Starting, probe_iri
+from ..probe import probe_iri
 from ..stream_routes import ServerRoutes
 from ..stream_server import Listening, TokenServer
 from .identity import Identity
