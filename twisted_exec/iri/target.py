@@ -41,6 +41,7 @@ class Target:
 
     @property
     def is_unix(self) -> bool:
+        """Whether it is a socket of this host; otherwise it is an address."""
         return bool(self.path)
 
     @property

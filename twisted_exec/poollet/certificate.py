@@ -234,6 +234,11 @@ class SignedCertificate(ABC):
         return Issued(certificate, made.key_pem)
 
     def install(self, issued: Issued) -> None:
+        """
+        Put what was signed where it is used.
+
+        :raises TLSConfigError: it cannot be written.
+        """
         # Whoever looks in between keeps the pair that it has, see tls.files.
         write_private(self.key, issued.key_pem)
         write_private(self.certificate, issued.certificate_pem)

@@ -44,6 +44,7 @@ class EtcdError(Exception):
 
     @property
     def is_full(self) -> bool:
+        """Its quota is used up: nothing is written before an operator has made room."""
         return "database space exceeded" in self.told
 
     @property
@@ -57,14 +58,17 @@ class EtcdError(Exception):
 
     @property
     def is_compacted(self) -> bool:
+        """The revision asked for has been forgotten."""
         return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.told
 
     @property
     def is_future(self) -> bool:
+        """The revision asked for has not been: of another history, or a member behind."""
         return self.code is grpc.StatusCode.OUT_OF_RANGE and "future revision" in self.told
 
     @property
     def is_too_large(self) -> bool:
+        """A question is larger than etcd takes, or an answer larger than we do."""
         return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.told
 
     @property
