@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.apiserver.apply_scenarios import SCENARIOS, Step
 from tests.apiserver.recorded import RECORDED, Answer, Steps, alike, answer_of
+from tests.interop.programs import free_port
 from twisted_exec.api import kinds
 from twisted_exec.api.schema import Schema
 
@@ -80,7 +80,7 @@ class KubeAPIServer:
         self._directory = Path(tempfile.mkdtemp(prefix="kube-apiserver-"))
         self._running: list[subprocess.Popen[bytes]] = []
         # None of them takes port 0; nobody else is likely to take these meanwhile.
-        self._port, self._store, self._peers = (_free_port() for _ in range(3))
+        self._port, self._store, self._peers = (free_port() for _ in range(3))
         # A scratch server with a certificate of its own making.
         self._context = ssl._create_unverified_context()
 
@@ -211,12 +211,6 @@ class KubeAPIServer:
                 item["spec"]["finalizers"] = []
                 del item["metadata"]["resourceVersion"]
                 self.ask("PUT", f"{one}/finalize", json.dumps(item).encode())
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _document(raw: bytes) -> Any:

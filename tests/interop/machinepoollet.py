@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,10 @@ from twisted.trial.unittest import TestCase
 from tests import needs
 from tests.flows import kubectls, programs
 from tests.flows.deployment import POOL, Deployment, machine_class
+from tests.interop.programs import free_port
 
 TOKEN = "only-to-begin-with"
 BEGINNERS = "system:bootstrappers:compute-ironcore-dev:machinepools"
-
-
-def free_port() -> int:
-    """It takes no port 0; nobody else is likely to take this one meanwhile."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 class MachinepoolletTests(TestCase):
