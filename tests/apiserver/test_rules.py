@@ -6,12 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import MACHINES, MERGE, RBAC, APITestCase
 from twisted_exec.api import kinds
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.bootstrap import bootstrap
+from twisted_exec.apiserver.rules import StoredRules
 from twisted_exec.auth.rbac import bootstrap_objects
+from twisted_exec.storage.interfaces import Listing
+from twisted_exec.storage.memory import MemoryStorage
 
 ROLES = f"{RBAC}/namespaces/default/roles"
 BINDINGS = f"{RBAC}/namespaces/default/rolebindings"
@@ -52,6 +58,79 @@ class StoredRulesTests(APITestCase):
         self.refused(403, "GET", MACHINES, user="jane")
         self.answer("PATCH", f"{ROLES}/r", role("r", ["list"]), content_type=MERGE)
         self.answer("GET", MACHINES, user="jane")
+
+
+class SlowStorage(MemoryStorage):
+    """A store whose lists come when they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Deferred[None]] = []
+
+    def list(self, resource: Resource, namespace: str = "", **how: Any) -> Deferred[Listing]:
+        self.held.append(Deferred())
+        listed = super().list
+        return self.held[-1].addCallback(lambda _: listed(resource, namespace, **how))
+
+    def let_go(self) -> int:
+        """:return: how many lists were asked for, one after another."""
+        first = len(self.held)
+        for each in self.held:  # which grows meanwhile
+            if not each.called:
+                each.callback(None)
+        return len(self.held) - first
+
+
+class SharedTests(SynchronousTestCase):
+    """Tests for :meth:`StoredRules.snapshot`, by a store that takes its time."""
+
+    def setUp(self) -> None:
+        self.storage = SlowStorage()
+        self.rules = StoredRules(self.storage)
+        self.rules.startService()
+        self.addCleanup(self.rules.stopService)
+
+    def change(self, name: str) -> None:
+        obj = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []}
+        made = self.storage.create(
+            kinds.CLUSTERROLES.resource, obj | {"metadata": {"name": name, "uid": name}}
+        )
+        self.successResultOf(made)
+
+    def test_together(self) -> None:
+        """Whoever asks between two changes is told the same, which was asked for once."""
+        asked = [self.rules.snapshot() for _ in range(10)]
+        self.assertEqual(len(self.storage.held), 1)
+        self.storage.let_go()
+        told = [self.successResultOf(each) for each in asked]
+        self.assertEqual({id(each) for each in told}, {id(told[0])})
+        self.assertIs(self.successResultOf(self.rules.snapshot()), told[0])
+        self.assertEqual(len(self.storage.held), 4)
+
+    def test_change_meanwhile(self) -> None:
+        """Who asks after a change is told nothing from before it; and that is not kept."""
+        before = self.rules.snapshot()
+        self.storage.held[0].callback(None)
+        self.change("new")
+        after, again = self.rules.snapshot(), self.rules.snapshot()
+        self.storage.let_go()
+        self.assertEqual(self.successResultOf(before).cluster_roles, [])
+        told = self.successResultOf(after)
+        self.assertEqual([each["metadata"]["name"] for each in told.cluster_roles], ["new"])
+        self.assertIs(self.successResultOf(again), told)
+        self.assertIs(self.successResultOf(self.rules.snapshot()), told)
+
+    def test_failure(self) -> None:
+        """A store that cannot be asked is everybody's error, and asked again by the next."""
+        asked = [self.rules.snapshot() for _ in range(3)]
+        asked[0].cancel()
+        self.failureResultOf(asked[0], CancelledError)
+        self.storage.held[0].errback(ServiceUnavailable("away"))
+        for each in asked[1:]:
+            self.failureResultOf(each, ServiceUnavailable)
+        again = self.rules.snapshot()
+        self.storage.let_go()
+        self.successResultOf(again)
 
 
 class EscalationTests(APITestCase):

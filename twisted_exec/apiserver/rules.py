@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
@@ -39,6 +40,7 @@ class StoredRules(Service):
         self._watches: list[IWatch] = []
         self._objects: RBACObjects | None = None
         self._changes = 0
+        self._waiting: dict[int, list[Deferred[RBACObjects]]] = {}
         self.changed: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
@@ -55,22 +57,35 @@ class StoredRules(Service):
         self._watches.clear()
 
     def snapshot(self) -> Deferred[RBACObjects]:
-        """As :meth:`IRuleSource.snapshot`."""
-        return Deferred.fromCoroutine(self._snapshot())
+        """
+        As :meth:`IRuleSource.snapshot`.
 
-    async def _snapshot(self) -> RBACObjects:
+        All who ask between two changes share one answer: to make sense of it takes long where there
+        are many roles, and after a change everybody asks.
+        """
         if self._objects is not None:
-            return self._objects
-        changes = self._changes
-        objects = RBACObjects(
+            return succeed(self._objects)
+        waiter: Deferred[RBACObjects] = Deferred()
+        waiting = self._waiting.setdefault(self._changes, [])
+        waiting.append(waiter)
+        if len(waiting) == 1:
+            Deferred.fromCoroutine(self._fetch()).addBoth(self._fetched, self._changes)
+        return waiter
+
+    async def _fetch(self) -> RBACObjects:
+        return RBACObjects(
             cluster_roles=await self._all(kinds.CLUSTERROLES.resource),
             cluster_role_bindings=await self._all(kinds.CLUSTERROLEBINDINGS.resource),
             roles=await self._all(kinds.ROLES.resource),
             role_bindings=await self._all(kinds.ROLEBINDINGS.resource),
         )
-        if self.running and changes == self._changes:
-            self._objects = objects
-        return objects
+
+    def _fetched(self, result: RBACObjects | Failure, changes: int) -> None:
+        if not isinstance(result, Failure) and self.running and changes == self._changes:
+            self._objects = result
+        for waiter in self._waiting.pop(changes):
+            if not waiter.called:  # else they gave up
+                waiter.callback(result)
 
     async def _all(self, resource: Resource) -> list[Object]:
         return list((await self._storage.list(resource)).items)
