@@ -24,7 +24,7 @@ from twisted_exec.apiserver.options import Query, write_options
 from twisted_exec.apiserver.rest import read_body, root_of, warning_headers
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.auth.jose_keys import ALGORITHMS
+from twisted_exec.auth.jose_keys import ALGORITHMS, SigningKey
 from twisted_exec.auth.serviceaccounts import BOUND, TokenIssuer
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.streaming.routes import Routes, not_found
@@ -62,25 +62,17 @@ class TokenRequests:
         respond_json(request, 201, answer)
 
     async def _answer(self, wanted: Object, target: Target, warnings: list[str]) -> Object:
-        issuer = self._issuer
-        key = issuer.keys.signing() if issuer is not None else None
-        if issuer is None or key is None:
-            raise MethodNotAllowed(
-                "this server makes no tokens: it was started without "
-                "--service-account-signing-key-file"
-            )
+        issuer, key = self._signing()
         _check_names(wanted, target)
         where = (target.namespace, target.name)
         account = await self._storage.get(SERVICEACCOUNTS.resource, *where)
         spec = _completed(wanted, issuer)
         bound = await self._bound(spec.get("boundObjectRef"), target.namespace)
-        asked, longest = spec["expirationSeconds"], issuer.longest_seconds
-        if longest and asked > longest:
-            warnings.append(
-                f"requested expiration of {asked} seconds shortened to {longest} seconds"
-            )
-            spec["expirationSeconds"] = longest
-        now, seconds = issuer.now(), spec["expirationSeconds"]
+        seconds, longest, now = spec["expirationSeconds"], issuer.longest_seconds, issuer.now()
+        if longest and seconds > longest:
+            told = f"requested expiration of {seconds} seconds shortened to {longest} seconds"
+            warnings.append(told)
+            spec["expirationSeconds"] = seconds = longest
         wanted["metadata"] |= {
             "name": target.name,
             "namespace": target.namespace,
@@ -91,6 +83,16 @@ class TokenRequests:
             "expirationTimestamp": times.timestamp(now + seconds),
         }
         return wanted
+
+    def _signing(self) -> tuple[TokenIssuer, SigningKey]:
+        """:raises MethodNotAllowed: nothing is signed here."""
+        key = self._issuer.keys.signing() if self._issuer is not None else None
+        if self._issuer is None or key is None:
+            raise MethodNotAllowed(
+                "this server makes no tokens: it was started without "
+                "--service-account-signing-key-file"
+            )
+        return self._issuer, key
 
     async def _bound(self, told: Object | None, namespace: str) -> tuple[str, Object] | None:
         """

@@ -130,18 +130,8 @@ def _issuers(document: Mapping[str, Any]) -> tuple[Issuer, ...]:
 def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
     rules = ("claimValidationRules", "userValidationRules")
     _known(told, path, ("issuer", "claimMappings", *rules))
-    issuer = _object(told, "issuer", path)
-    here = f"{path}issuer."
-    _known(
-        issuer,
-        here,
-        ("url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy"),
-    )
-    url, discovery = _url(issuer, "url", here), ""
-    if issuer.get("discoveryURL"):
-        discovery = _url(issuer, "discoveryURL", here)
-        if discovery == url:
-            raise _Fault(f"{here}discoveryURL: it is the url itself; leave it out")
+    issuer, here = _object(told, "issuer", path), f"{path}issuer."
+    url, discovery = _places(issuer, here)
     mappings = _object(told, "claimMappings", path)
     where = f"{path}claimMappings."
     _known(mappings, where, ("username", "groups", "uid", "extra"))
@@ -165,6 +155,19 @@ def _issuer(told: Mapping[str, Any], path: str) -> Issuer:
         user_rules=_rules(told, "userValidationRules", path, USER),
         ca_pem=_ca(issuer, here),
     )
+
+
+def _places(issuer: Mapping[str, Any], path: str) -> tuple[str, str]:
+    """What the issuer is called, and where it is asked if not there."""
+    policies = ("audiences", "audienceMatchPolicy")
+    _known(issuer, path, ("url", "discoveryURL", "certificateAuthority", *policies))
+    url = _url(issuer, "url", path)
+    if not issuer.get("discoveryURL"):
+        return url, ""
+    discovery = _url(issuer, "discoveryURL", path)
+    if discovery == url:
+        raise _Fault(f"{path}discoveryURL: it is the url itself; leave it out")
+    return url, discovery
 
 
 def _url(told: Mapping[str, Any], name: str, path: str) -> str:
