@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -30,6 +29,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
     Object,
 )
+from twisted_exec.storage.through import Through
 
 
 class ISight(Interface):
@@ -50,7 +50,7 @@ class ISight(Interface):
 
 
 @implementer(IStorage)
-class Narrowed(Service):
+class Narrowed(Through):
     """
     One kind of a store through a sight; to look at only.
 
@@ -58,16 +58,8 @@ class Narrowed(Service):
     """
 
     def __init__(self, store: IStorage, sight: ISight) -> None:
-        self._storage, self._sight = store, sight
-
-    @property
-    def alone(self) -> bool:
-        """See :attr:`IStorage.alone`."""
-        return bool(self._storage.alone)
-
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
-        return self._storage.when_ready()
+        super().__init__(store)
+        self._sight = sight
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
@@ -107,18 +99,6 @@ class Narrowed(Service):
         watch = _Watch(self._storage, self._sight, resource, namespace, on_event, on_lost)
         watch.start(since)
         return watch
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._storage.version()
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
-        return self._storage.current()
-
-    def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
-        return self._storage.probe()
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """Nothing is written here."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred, DeferredLock
 from zope.interface import implementer
@@ -38,6 +37,7 @@ from twisted_exec.storage.interfaces import (
     Listing,
     Object,
 )
+from twisted_exec.storage.through import Through
 
 READ_ONLY = "pods here are machines, seen by clients that know only pods, and are read-only"
 
@@ -164,7 +164,7 @@ class _View:
 
 
 @implementer(IStorage)
-class PodStorage(Service):
+class PodStorage(Through):
     """
     A store that has Pods only, and these only to read.
 
@@ -173,7 +173,8 @@ class PodStorage(Service):
     """
 
     def __init__(self, storage: IStorage, names: PodNames) -> None:
-        self._storage, self._names = storage, names
+        super().__init__(storage)
+        self._names = names
         self._view: _View | None = None
         self._watches: list[IWatch] = []
         self._following = DeferredLock()
@@ -184,15 +185,6 @@ class PodStorage(Service):
         for watch in self._watches:
             watch.stop()
         self._watches, self._view = [], None
-
-    @property
-    def alone(self) -> bool:
-        """See :attr:`IStorage.alone`."""
-        return bool(self._storage.alone)
-
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
-        return self._storage.when_ready()
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
@@ -227,18 +219,6 @@ class PodStorage(Service):
         if self._view is None:
             raise Expired(f"too old resource version: {since} (nobody has listed pods yet)")
         return self._history(self._view).watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._storage.version()
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
-        return self._storage.current()
-
-    def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
-        return self._storage.probe()
 
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """Refused: see :class:`PodStorage`."""

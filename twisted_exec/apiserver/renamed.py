@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -22,6 +21,7 @@ from twisted_exec.api.kinds import Kind
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import AlreadyExists, NotFound
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
+from twisted_exec.storage.through import Through
 
 Rename = Callable[[Object], Object]
 
@@ -29,7 +29,7 @@ _KEPT_OBJECTS = 1024
 
 
 @implementer(IStorage)
-class RenamedStorage(Service):
+class RenamedStorage(Through):
     """
     A store as users of the other API see it.
 
@@ -41,18 +41,10 @@ class RenamedStorage(Service):
 
     def __init__(self, storage: IStorage, kind: Kind, outward: Rename, inward: Rename) -> None:
         assert kind.kept_as is not None
-        self._storage, self._shown, self._kept = storage, kind.resource, kind.kept_as
+        super().__init__(storage)
+        self._shown, self._kept = kind.resource, kind.kept_as
         self._outward, self._inward = outward, inward
         self._made: OrderedDict[int, tuple[Object, Object]] = OrderedDict()
-
-    @property
-    def alone(self) -> bool:
-        """See :attr:`IStorage.alone`."""
-        return bool(self._storage.alone)
-
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
-        return self._storage.when_ready()
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
@@ -109,18 +101,6 @@ class RenamedStorage(Service):
             on_event(Event(event.type, self._out(event.obj), previous, event.version))
 
         return self._storage.watch(self._kept, since, tell, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._storage.version()
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
-        return self._storage.current()
-
-    def probe(self) -> Deferred[object]:
-        """See :meth:`IStorage.probe`."""
-        return self._storage.probe()
 
     def _write(self, write: Any, resource: Resource, obj: Object) -> Deferred[Object]:
         if resource != self._shown:

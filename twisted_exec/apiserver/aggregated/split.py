@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
 from twisted_exec.apiserver.aggregated.hosted import HOSTED
 from twisted_exec.storage.interfaces import Event, IStorage, IWatch, Listing, Object
+from twisted_exec.storage.through import Through
 
 
 @implementer(IStorage)
-class SplitStorage(Service):
+class SplitStorage(Through):
     """
     Picks the store by the resource.
 
-    Versions are those of the server's own store: it alone is shown to clients.
+    Versions are those of the server's own store: it alone is shown to clients.  It alone says whether
+    all is well, too: a host that is down is no reason to be taken out of service.
 
     :param own: started and stopped by whoever has made it.
     :param hosted: likewise.
@@ -30,19 +31,11 @@ class SplitStorage(Service):
     def __init__(
         self, own: IStorage, hosted: IStorage, resources: Collection[Resource] = HOSTED
     ) -> None:
-        self._own, self._hosted, self._resources = own, hosted, resources
-
-    @property
-    def alone(self) -> bool:
-        """As :attr:`IStorage.alone`: whether others do what this server does is seen in its own."""
-        return bool(self._own.alone)
+        super().__init__(own)
+        self._hosted, self._resources = hosted, resources
 
     def _of(self, resource: Resource) -> IStorage:
-        return self._hosted if resource in self._resources else self._own
-
-    def when_ready(self) -> Deferred[None]:
-        """As :meth:`IStorage.when_ready`."""
-        return self._own.when_ready()
+        return self._hosted if resource in self._resources else self._storage
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
@@ -83,15 +76,3 @@ class SplitStorage(Service):
     ) -> IWatch:
         """As :meth:`IStorage.watch`."""
         return self._of(resource).watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """As :meth:`IStorage.version`."""
-        return self._own.version()
-
-    def current(self) -> Deferred[int]:
-        """As :meth:`IStorage.current`."""
-        return self._own.current()
-
-    def probe(self) -> Deferred[object]:
-        """As :meth:`IStorage.probe`: a host that is down is no reason to be taken out of service."""
-        return self._own.probe()
