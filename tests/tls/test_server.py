@@ -125,6 +125,7 @@ class ServerTLSTests(LoopbackCase):
         peer = peer_certificate(server.transport)
         assert peer is not None
         self.assertEqual(peer.common_name, "jane")
+        self.assertIs(peer_certificate(server.transport), peer, "it was read again")
         verify(peer, authority("users").certificate_pem)
 
     async def test_strange_client_certificate(self) -> None:

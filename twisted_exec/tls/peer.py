@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -33,6 +33,8 @@ _OF_TIME = (
     SSL.X509VerificationCodes.ERR_CERT_HAS_EXPIRED,
 )
 _LONGEST_CHAIN = 8
+_KNOWN = 128
+"""Certificates that are remembered; strangers' too, so that it may not be many."""
 _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 
 
@@ -67,7 +69,7 @@ class PeerCertificate:
         names = self._subject(NameOID.COMMON_NAME)
         return names[0] if len(names) == 1 else ""
 
-    @property
+    @cached_property
     def organizations(self) -> tuple[str, ...]:
         """The subject's organizations, in their order."""
         return self._subject(NameOID.ORGANIZATION_NAME)
@@ -97,7 +99,13 @@ def peer_certificate(transport: object) -> PeerCertificate | None:
         return None  # OpenSSL is laxer than cryptography's parser
     if leaf is None:
         return None
-    return PeerCertificate(leaf, tuple(each for each in chain if each != leaf))
+    return _known(leaf, tuple(each for each in chain if each != leaf))
+
+
+@lru_cache(maxsize=_KNOWN)
+def _known(leaf: x509.Certificate, chain: tuple[x509.Certificate, ...]) -> PeerCertificate:
+    """One for the same bytes: what is asked of it with each request is found out once."""
+    return PeerCertificate(leaf, chain)
 
 
 def verify(peer: PeerCertificate, ca_pem: bytes, now: datetime | None = None) -> None:
