@@ -9,13 +9,13 @@ faster and the client named no version, it begins again.
 from __future__ import annotations
 
 import copy
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from twisted_exec.api import fields, managers, ownership, strategy, times
+from twisted_exec.api.encoded import json_text
 from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
@@ -558,4 +558,4 @@ def check_size(obj: Object, *, applied: bool = False) -> None:
 
 
 def _size(obj: Object) -> int:
-    return len(json.dumps(obj, separators=(",", ":")))
+    return len(json_text(obj))

@@ -4,15 +4,18 @@ Tests for :mod:`twisted_exec.storage.etcd.order`.
 
 from __future__ import annotations
 
+import json
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.contracts.storage import MACHINES, machine
-from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of
+from twisted_exec.api.encoded import json_of
+from twisted_exec.storage.etcd.keys import Keys, marker_value, place_of, value_of, with_version
 from twisted_exec.storage.etcd.order import Order, Write
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History
-from twisted_exec.storage.interfaces import ADDED, Event
+from twisted_exec.storage.interfaces import ADDED, MODIFIED, Event
 
 KEYS = Keys("/p")
 
@@ -67,6 +70,18 @@ class OrderTests(SynchronousTestCase):
         self.assertIs(self.told[0].obj, made)
         self.tell(self.revision(11, "a", "mine-a"))
         self.assertEqual((self.names(), self.dealt_with), ([("a", 11)], 1))
+
+    def test_update(self) -> None:
+        """An update is told in the bytes that every other server tells it in: those written."""
+        old = machine("a")
+        obj = {**old, "metadata": {**old["metadata"], "resourceVersion": "10"}}
+        text = value_of(obj)
+        write = Write("mine-a", place_of(MACHINES, obj), MODIFIED, obj, text)
+        self.order.expect(write)
+        self.order.confirmed(write, 11, 10)
+        made = self.successResultOf(write.done)
+        self.assertEqual(made["metadata"]["resourceVersion"], "11")
+        self.assertEqual(json_of(made), with_version(json.loads(text), text, 11).json)
 
     def test_by_the_watch(self) -> None:
         """The watch may be quicker; what it tells is the very object that was written."""

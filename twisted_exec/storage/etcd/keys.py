@@ -116,10 +116,15 @@ def shown(key: bytes) -> str:
 
 def value_of(obj: Object) -> str:
     """What is kept of an object: its JSON without a resourceVersion, with its names first."""
-    metadata = {key: told for key, told in obj["metadata"].items() if key != "resourceVersion"}
     head: Object = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
-    head["metadata"] = metadata
+    head["metadata"] = without_version(obj)["metadata"]
     return json_text(head | {key: told for key, told in obj.items() if key not in head})
+
+
+def without_version(obj: Object) -> Object:
+    """An object less its resourceVersion."""
+    metadata = {key: told for key, told in obj["metadata"].items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}
 
 
 def with_version(obj: Object, text: str, version: int) -> Encoded:

@@ -22,7 +22,14 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from twisted_exec.storage.errors import StorageError
-from twisted_exec.storage.etcd.keys import ForeignKey, Keys, Place, read_marker, with_version
+from twisted_exec.storage.etcd.keys import (
+    ForeignKey,
+    Keys,
+    Place,
+    read_marker,
+    with_version,
+    without_version,
+)
 from twisted_exec.storage.etcd.protos import etcd_pb2 as pb
 from twisted_exec.storage.history import History, versioned
 from twisted_exec.storage.interfaces import ADDED, DELETED, MODIFIED, Event, Object
@@ -250,7 +257,7 @@ class Order:
         """The object of a write that was made."""
         if write.change == DELETED:
             return versioned(write.obj, revision)
-        return with_version(write.obj, write.text, revision)
+        return with_version(without_version(write.obj), write.text, revision)
 
     def _settle(self, write: Write, obj: Object) -> None:
         self._writes.pop(write.write, None)
