@@ -19,7 +19,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from cryptography import x509
-from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -38,6 +37,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
+from twisted_exec.poollet.running import Running
 from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Issued, write_private
 from twisted_exec.tls.errors import TLSConfigError
@@ -50,7 +50,7 @@ _RENEW_FIRST, _RENEW_LAST = 0.7, 0.9
 """The part of its life after which a certificate is renewed, somewhere in between."""
 
 
-class SignedCertificate(ABC):
+class SignedCertificate(Running, ABC):
     """
     Certificate and key in a directory, kept good.
 
@@ -85,7 +85,6 @@ class SignedCertificate(ABC):
         self.certificate = os.path.join(directory, f"{stem}.crt")
         self.key = os.path.join(directory, f"{stem}.key")
         self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
-        self._running: Deferred[None] | None = None
         self.problem = ""
         """Why there is no certificate that anyone trusts, or empty."""
 
@@ -116,15 +115,7 @@ class SignedCertificate(ABC):
 
     def run(self) -> None:
         """Ask when need be, until :meth:`stop`."""
-        self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
-
-    def stop(self) -> Deferred[None]:
-        """Ask no more; fires when nothing is under way."""
-        running, self._running = self._running, None
-        if running is None:
-            return succeed(None)
-        running.cancel()
-        return running
+        self._begin(self._run())
 
     async def _run(self) -> None:
         backoff = Backoff(longest_seconds=60.0)
@@ -248,7 +239,6 @@ class SignedCertificate(ABC):
             self._log.warn("no {what} yet: {why}", what=self.what, why=problem)
         self.problem = problem
 
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self.problem = "keeping the certificate failed; see the log"
-            self._log.failure("keeping the {what} failed", failure, what=self.what)
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the certificate failed; see the log"
+        self._log.failure("keeping the {what} failed", failure, what=self.what)

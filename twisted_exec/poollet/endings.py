@@ -4,7 +4,7 @@ What ends sessions from this side: changes of Machines and pools, and withdrawn 
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -14,6 +14,7 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.poollet.exec_route import ExecLocator
+from twisted_exec.poollet.running import Running
 from twisted_exec.poollet.terms import wants_power
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -55,7 +56,7 @@ def pool_ending(before: Object | None, after: Object | None, dialect: Dialect) -
     return None
 
 
-class Withdrawal:
+class Withdrawal(Running):
     """
     Asks again and again whether those who have a console may still have it.
 
@@ -75,19 +76,10 @@ class Withdrawal:
         self._sessions, self._locator, self._clock = sessions, locator, clock
         self._seconds = seconds
         self._problem = ""
-        self._running: Deferred[None] | None = None
 
     def start(self) -> None:
         """Ask every few seconds, until :meth:`stop`."""
-        self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
-
-    def stop(self) -> Deferred[None]:
-        """Ask no more; fires when nothing is under way."""
-        running, self._running = self._running, None
-        if running is None:
-            return succeed(None)
-        running.cancel()
-        return running
+        self._begin(self._run())
 
     async def _run(self) -> None:
         while True:
@@ -120,6 +112,5 @@ class Withdrawal:
             return error.message
         return ""
 
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("reviewing sessions failed", failure)
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("reviewing sessions failed", failure)

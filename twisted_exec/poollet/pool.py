@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -31,6 +31,7 @@ from twisted_exec.kube.watch import Backoff
 from twisted_exec.poollet.conditions import READY, with_conditions
 from twisted_exec.poollet.lease import Lease
 from twisted_exec.poollet.offers import offered as offered_for
+from twisted_exec.poollet.running import Running
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 5.0
@@ -75,7 +76,7 @@ def _own_address() -> str:
     return "" if address.is_loopback or address.is_link_local else found
 
 
-class Pool:
+class Pool(Running):
     """
     Keeps one MachinePool registered and current.
 
@@ -118,7 +119,6 @@ class Pool:
         self._port = 0
         self._next_beat = 0.0
         self._backoff = Backoff(longest_seconds=HEARTBEAT_SECONDS)
-        self._running: Deferred[None] | None = None
         self._timer: IDelayedCall | None = None
         self.problem = "the pool is not registered yet"
         """Why the pool's status is not current, or empty."""
@@ -132,15 +132,7 @@ class Pool:
         :param port: where the poollet listens.
         """
         self._addresses, self._port = addresses, port
-        self._running = Deferred.fromCoroutine(self._run()).addErrback(self._ended)
-
-    def stop(self) -> Deferred[None]:
-        """Cancel what is under way; fires when nothing is left."""
-        running, self._running = self._running, None
-        if running is None:
-            return succeed(None)
-        running.cancel()
-        return running
+        self._begin(self._run())
 
     async def retire(self) -> None:
         """Tell that nobody serves the pool any more; whoever cannot be told finds out."""
@@ -308,10 +300,9 @@ class Pool:
             "allocatable": _replacing(known.get("allocatable") or {}, free),
         }
 
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self.problem = "keeping the pool current failed; see the log"
-            self._log.failure("keeping pool {name} current failed", failure, name=self.name)
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the pool current failed; see the log"
+        self._log.failure("keeping pool {name} current failed", failure, name=self.name)
 
 
 def _replacing(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> Object:

@@ -1,0 +1,52 @@
+"""
+Tests for :mod:`twisted_exec.poollet.running`.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.poollet.running import Running
+
+
+class Waits(Running):
+    """Goes on until the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: Deferred[None] = Deferred()
+        self.crashes: list[Failure] = []
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._begin(self._run())
+
+    async def _run(self) -> None:
+        await self.under_way
+
+    def _crashed(self, failure: Failure) -> None:
+        self.crashes.append(failure)
+
+
+class RunningTests(SynchronousTestCase):
+    """Tests for :class:`Running`."""
+
+    def test_stopped(self) -> None:
+        """Who is stopped is cancelled, which is no crash; once more is nothing."""
+        waits = Waits()
+        self.successResultOf(waits.stop())
+        waits.start()
+        self.successResultOf(waits.stop())
+        self.assertTrue(waits.under_way.called)
+        self.successResultOf(waits.stop())
+        self.assertEqual(waits.crashes, [])
+
+    def test_crashed(self) -> None:
+        """What nobody thought of is told when it happens, and no more when it is stopped."""
+        waits = Waits()
+        waits.start()
+        waits.under_way.errback(OSError("gone"))
+        self.assertEqual([each.type for each in waits.crashes], [OSError])
+        self.successResultOf(waits.stop())
+        self.assertEqual(len(waits.crashes), 1)
