@@ -60,6 +60,16 @@ class BeginAnewTests(SynchronousTestCase):
         self.assertEqual(self.told(), [("DELETED", "a", 5), ("ADDED", "a", 5)])
         self.assertEqual(self.events[1].obj["metadata"]["uid"], "another")
 
+    def test_same_version_of_another_history(self) -> None:
+        """What was written anew after a store was put back may have the version of what is undone."""
+        self.follow()
+        before = self.stored("b")
+        after = versioned(changed(before, power="Off"), int(before["metadata"]["resourceVersion"]))
+        left = [(self.table, self.stored("a")), (self.table, after), (self.table, self.stored("c"))]
+        self.history.begin_anew(left, 5)
+        self.assertEqual(self.told(), [("MODIFIED", "b", 5)])
+        self.assertEqual(self.events[0].obj, after)
+
     def test_namespaces(self) -> None:
         """Who follows one namespace hears of that alone."""
         self.history.watch(MACHINES, None, self.events.append, "another")
