@@ -20,7 +20,6 @@ from twisted_exec.api.kinds import NAMESPACES, Kind, Object
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
-    BadRequest,
     Conflict,
     Expired,
     Forbidden,
@@ -28,6 +27,7 @@ from twisted_exec.api.status import (
     NotFound,
     RequestEntityTooLarge,
 )
+from twisted_exec.apiserver import field_validation
 from twisted_exec.apiserver.collected import held_for_collector
 from twisted_exec.apiserver.interfaces import (
     CREATE,
@@ -181,7 +181,7 @@ class Verbs:
         :raises Invalid: it breaks a rule.
         :raises NotFound: its namespace does not exist.
         """
-        self._check_unknown(target.kind, body, options)
+        field_validation.check_body(target.kind, body, options)
         return await self._create(user, target, Draft(body), options)
 
     async def _create(
@@ -211,7 +211,7 @@ class Verbs:
         """
         kind = target.kind
         strategy.check_type(kind, body)
-        self._check_unknown(kind, body, options)
+        field_validation.check_body(kind, body, options)
 
         def whole(old: Object) -> Draft:
             version = body.get("metadata", {}).get("resourceVersion")
@@ -233,7 +233,7 @@ class Verbs:
         def patched(old: Object) -> Draft:
             new = make(old)
             strategy.check_identity(target.kind, new, old)
-            self._check_patched(target.kind, new, options)
+            field_validation.check_patched(target.kind, new, options)
             return Draft(new)
 
         return await self._rewrite(user, target, patched, options)
@@ -262,7 +262,7 @@ class Verbs:
             result = ownership.applied(target.kind, old, config, writer, force=force)
             if old is not None:
                 strategy.check_identity(target.kind, result.body, old)
-            self._check_applied(options)
+            field_validation.check_applied(options)
             return Draft(result.body, result.managed)
 
         try:
@@ -482,36 +482,6 @@ class Verbs:
         except NotFound:
             return
         raise AlreadyExists(kind.resource.plural, name, kind.resource.group)
-
-    def _check_unknown(self, kind: Kind, body: Object, options: WriteOptions) -> None:
-        told = self._noted(kind, body, options)
-        if told and options.field_validation == "Strict":
-            resource = kind.resource
-            raise BadRequest(
-                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-                f"{resource.kind}: strict decoding error: {told}"
-            )
-
-    def _check_patched(self, kind: Kind, body: Object, options: WriteOptions) -> None:
-        told = self._noted(kind, body, options)
-        if told and options.field_validation == "Strict":
-            raise strategy.refused_patch(kind, body, f"strict decoding error: {told}")
-
-    def _check_applied(self, options: WriteOptions) -> None:
-        # What the schema does not know is no configuration at all, and was refused before.
-        told = self._noted(None, {}, options)
-        if told and options.field_validation == "Strict":
-            raise BadRequest(f"error strict decoding YAML: {told}")
-
-    def _noted(self, kind: Kind | None, body: Object, options: WriteOptions) -> str:
-        """What is said twice or unknown: told as warnings, and to be refused if so wanted."""
-        if options.field_validation == "Ignore":
-            return ""
-        told = [f'duplicate field "{path}"' for path in options.duplicates]
-        if kind is not None:
-            told += [f'unknown field "{path}"' for path in strategy.unknown_fields(kind, body)]
-        options.warnings[:] = told
-        return ", ".join(told)
 
 
 def _change(

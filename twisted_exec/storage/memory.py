@@ -4,29 +4,25 @@ A store that forgets everything when the process ends: for tests and trials.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
 from twisted_exec.storage import history
+from twisted_exec.storage.at_hand import AtHand
 from twisted_exec.storage.history import History
 from twisted_exec.storage.interfaces import (
     DELETED,
     MODIFIED,
     Event,
     IStorage,
-    IWatch,
-    Listing,
     Object,
 )
 
 
 @implementer(IStorage)
-class MemoryStorage(Service):
+class MemoryStorage(AtHand):
     """
     Objects in memory only.
 
@@ -43,27 +39,6 @@ class MemoryStorage(Service):
     ) -> None:
         self._history = History(remembered, remembered_bytes)
 
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
-        return defer.succeed(None)
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
-        return defer.execute(self._history.get, resource, namespace, name)
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
-        return defer.execute(self._history.list, resource, namespace, version)
-
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
         return defer.execute(self._create, resource, obj)
@@ -75,25 +50,6 @@ class MemoryStorage(Service):
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
         return defer.execute(self._replace, resource, obj, DELETED)
-
-    def watch(
-        self,
-        resource: Resource,
-        since: int | None,
-        on_event: Callable[[Event], None],
-        namespace: str = "",
-        on_lost: Callable[[], None] | None = None,
-    ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._history.version
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
-        return defer.succeed(self._history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`."""

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -35,6 +34,7 @@ from twisted_exec.api.encoded import Encoded
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.storage import history
+from twisted_exec.storage.at_hand import AtHand
 from twisted_exec.storage.database import (
     last_version,
     load,
@@ -49,8 +49,6 @@ from twisted_exec.storage.interfaces import (
     MODIFIED,
     Event,
     IStorage,
-    IWatch,
-    Listing,
     Object,
 )
 
@@ -79,7 +77,7 @@ class _Write:
 
 
 @implementer(IStorage)
-class SQLiteStorage(Service):
+class SQLiteStorage(AtHand):
     """
     Objects in one SQLite file.
 
@@ -136,27 +134,6 @@ class SQLiteStorage(Service):
         self._waiting.put(None)
         return self._stopped
 
-    def when_ready(self) -> Deferred[None]:
-        """See :meth:`IStorage.when_ready`."""
-        return defer.succeed(None)
-
-    def get(
-        self, resource: Resource, namespace: str, name: str, *, stale: bool = False
-    ) -> Deferred[Object]:
-        """See :meth:`IStorage.get`."""
-        return defer.execute(self._history.get, resource, namespace, name)
-
-    def list(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        version: int | None = None,
-        stale: bool = False,
-    ) -> Deferred[Listing]:
-        """See :meth:`IStorage.list`."""
-        return defer.execute(self._history.list, resource, namespace, version)
-
     def create(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.create`."""
         return self._enqueue(_Write(ADDED, resource, obj))
@@ -168,25 +145,6 @@ class SQLiteStorage(Service):
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
         return self._enqueue(_Write(DELETED, resource, obj))
-
-    def watch(
-        self,
-        resource: Resource,
-        since: int | None,
-        on_event: Callable[[Event], None],
-        namespace: str = "",
-        on_lost: Callable[[], None] | None = None,
-    ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._history.version
-
-    def current(self) -> Deferred[int]:
-        """See :meth:`IStorage.current`."""
-        return defer.succeed(self._history.version)
 
     def probe(self) -> Deferred[object]:
         """See :meth:`IStorage.probe`: commits something that says nothing."""

@@ -25,7 +25,7 @@ GROUP = "system:bootstrappers"
 
 ID, SECRET, EXPIRATION = "token-id", "token-secret", "expiration"
 DESCRIPTION, EXTRA_GROUPS = "description", "auth-extra-groups"
-AUTHENTICATION, SIGNING = "usage-bootstrap-authentication", "usage-bootstrap-signing"
+AUTHENTICATION = "usage-bootstrap-authentication"
 
 HIDDEN = "<secret contents redacted>"
 """What messages have in place of what a Secret holds."""

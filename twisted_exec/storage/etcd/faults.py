@@ -62,11 +62,6 @@ class EtcdError(Exception):
         return self.code is grpc.StatusCode.OUT_OF_RANGE and "compacted" in self.told
 
     @property
-    def is_future(self) -> bool:
-        """The revision asked for has not been: of another history, or a member behind."""
-        return self.code is grpc.StatusCode.OUT_OF_RANGE and "future revision" in self.told
-
-    @property
     def is_too_large(self) -> bool:
         """A question is larger than etcd takes, or an answer larger than we do."""
         return self.code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in self.told

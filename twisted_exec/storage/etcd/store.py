@@ -9,10 +9,8 @@ transaction (:mod:`.writes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
@@ -20,6 +18,7 @@ from zope.interface import implementer
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.storage import history
+from twisted_exec.storage.at_hand import AtHand
 from twisted_exec.storage.etcd.client import READ_SECONDS, WRITE_SECONDS, EtcdClient
 from twisted_exec.storage.etcd.following import Following
 from twisted_exec.storage.etcd.keys import Keys
@@ -31,16 +30,14 @@ from twisted_exec.storage.interfaces import (
     ADDED,
     DELETED,
     MODIFIED,
-    Event,
     IStorage,
-    IWatch,
     Listing,
     Object,
 )
 
 
 @implementer(IStorage)
-class EtcdStorage(Service):
+class EtcdStorage(AtHand):
     """
     Objects in an etcd cluster.
 
@@ -106,7 +103,7 @@ class EtcdStorage(Service):
     ) -> Deferred[Object]:
         """See :meth:`IStorage.get`."""
         if stale:
-            return defer.execute(self._history.get, resource, namespace, name)
+            return super().get(resource, namespace, name)
         return self.current().addCallback(lambda _: self._history.get(resource, namespace, name))
 
     def list(
@@ -119,7 +116,7 @@ class EtcdStorage(Service):
     ) -> Deferred[Listing]:
         """See :meth:`IStorage.list`."""
         if stale or (version is not None and version <= self._history.version):
-            return defer.execute(self._history.list, resource, namespace, version)
+            return super().list(resource, namespace, version=version)
         return self.current().addCallback(
             lambda _: self._history.list(resource, namespace, version)
         )
@@ -135,21 +132,6 @@ class EtcdStorage(Service):
     def delete(self, resource: Resource, obj: Object) -> Deferred[Object]:
         """See :meth:`IStorage.delete`."""
         return self._write(DELETED, resource, obj)
-
-    def watch(
-        self,
-        resource: Resource,
-        since: int | None,
-        on_event: Callable[[Event], None],
-        namespace: str = "",
-        on_lost: Callable[[], None] | None = None,
-    ) -> IWatch:
-        """See :meth:`IStorage.watch`."""
-        return self._history.watch(resource, since, on_event, namespace, on_lost)
-
-    def version(self) -> int:
-        """See :meth:`IStorage.version`."""
-        return self._history.version
 
     def current(self) -> Deferred[int]:
         """See :meth:`IStorage.current`."""
