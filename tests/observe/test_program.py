@@ -281,7 +281,7 @@ class FailProgramTests(SynchronousTestCase):
         self.assertIn(b"exec-x: no such file\n", told)
 
     def test_port_in_use(self) -> None:
-        """A port that is taken is told with its address, and what to do."""
+        """A place that cannot be had is told with its address, and what to do."""
         told = self.fails_with(
             'CannotListenError("127.0.0.1", 6443, OSError(98, "Address already in use"))'
         )
@@ -290,5 +290,11 @@ class FailProgramTests(SynchronousTestCase):
             b"free it, or choose another address or port\n",
             told,
         )
+        for number, told_as in (
+            (13, b"Permission denied: choose a place that this user may listen on; a port below "),
+            (99, b"Cannot assign requested address: choose an address of this host\n"),
+        ):
+            told = self.fails_with(f'CannotListenError("10.0.0.1", 443, OSError({number}, "x"))')
+            self.assertIn(b"exec-x: cannot listen on 10.0.0.1:443: " + told_as, told)
         told = self.fails_with('CannotListenError(None, b"/x/sock", "Cannot acquire lock")')
         self.assertIn(b"exec-x: cannot listen on /x/sock: Cannot acquire lock: free it", told)

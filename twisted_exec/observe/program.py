@@ -15,6 +15,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
 from functools import wraps
 from typing import Any
 
@@ -246,6 +247,14 @@ def _stopping(reactor: Any) -> None:
         signal.signal(number, again)
 
 
+_REMEDIES = {
+    EADDRINUSE: "free it, or choose another address or port",
+    EADDRNOTAVAIL: "choose an address of this host",
+    EACCES: "choose a place that this user may listen on; a port below 1024 needs "
+    "CAP_NET_BIND_SERVICE",
+}
+
+
 def _explain(error: BaseException | None) -> str:
     if isinstance(error, CannotListenError):
         place = f"{error.interface or 'any'}:{error.port}"
@@ -253,7 +262,8 @@ def _explain(error: BaseException | None) -> str:
             place = os.fsdecode(error.port)
         code = getattr(error.socketError, "errno", None)
         why = os.strerror(code) if code else str(error.socketError)
-        return f"cannot listen on {place}: {why}: free it, or choose another address or port"
+        remedy = _REMEDIES.get(code or EADDRINUSE, _REMEDIES[EADDRINUSE])
+        return f"cannot listen on {place}: {why}: {remedy}"
     return " ".join(str(error).split()) or type(error).__name__
 
 
