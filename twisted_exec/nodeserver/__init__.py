@@ -1,0 +1,3 @@
+"""
+Program: the node server, a kubelet's face for Pods that run in other clusters.
+"""
