@@ -63,6 +63,7 @@ from twisted_exec.auth.interfaces import (
 from twisted_exec.auth.rbac import IRuleSource
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.runtimes.interfaces import (
@@ -137,7 +138,9 @@ __all__ = [
     "IKept",
     "IKubeClient",
     "ILeader",
+    "ILeaf",
     "ILeases",
+    "ILeaves",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",
@@ -146,6 +149,7 @@ __all__ = [
     "IOperable",
     "IPoollet",
     "IRestarting",
+    "IRootPods",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
@@ -153,6 +157,8 @@ __all__ = [
     "IStorage",
     "IStreamLocator",
     "IWatch",
+    "LeafNode",
+    "LeafPod",
     "Location",
     "MachineFacts",
     "Opening",

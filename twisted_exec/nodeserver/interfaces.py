@@ -49,7 +49,8 @@ class LeafPod:
     :param namespace: in the leaf; the root's may be another.
     :param name: in the leaf.
     :param root: the Pod in the root, as last seen; not to be changed.
-    :param pod: the Pod in the leaf, as last seen; ``None`` where nothing is known of it but its name.
+    :param pod: the Pod in the leaf, as last seen and without what nobody here reads (see
+        :func:`.ours.trimmed`); not to be changed.  ``None`` where only its name is known.
     """
 
     leaf: ILeaf
@@ -69,6 +70,7 @@ class ILeaf(Interface):
     )
     nodes = Attribute("The root's Nodes that stand for it (sequence of :class:`LeafNode`).")
     problem = Attribute("Why it cannot be reached just now (str), or empty.")
+    synced = Attribute("Its Pods of ours were all read at least once (bool).")
 
     def config() -> ClientConfig:
         """
@@ -80,6 +82,15 @@ class ILeaf(Interface):
     def namespace(root: str) -> str:
         """The leaf's namespace for one of the root."""
 
+    def names(root: Object) -> tuple[str, str]:
+        """Namespace and name that a Pod of the root is to have in the leaf."""
+
+    def marks(root: Object) -> Object:
+        """
+        What makes a Pod of the leaf ours: the ``labels`` and ``annotations`` that whoever makes it
+        for this Pod of the root puts into its metadata.
+        """
+
     def pod(root: Object) -> Deferred[LeafPod]:
         """
         The leaf's Pod behind a Pod of the root.
@@ -89,7 +100,18 @@ class ILeaf(Interface):
         """
 
     def pods() -> Iterable[LeafPod]:
-        """Those that are ours and there by now, as last seen."""
+        """Those that are ours, there by now, and behind a Pod of the root, as last seen."""
+
+    def strays() -> Iterable[Object]:
+        """Pods in the leaf that are marked as ours, but whose Pod in the root is gone."""
+
+    def follow(changed: Callable[[str], None]) -> Callable[[], None]:
+        """
+        Have ``changed`` called with the UID of the root's Pod whenever the leaf's Pod behind it
+        appeared, changed or went; nothing is known of its order.
+
+        :return: ends that.
+        """
 
 
 class ILeaves(Interface):
@@ -100,11 +122,24 @@ class ILeaves(Interface):
     def all() -> Sequence[ILeaf]:
         """Those that there are now."""
 
+    def get(name: str) -> ILeaf:
+        """
+        One by its name.
+
+        :raises NotFound: there is none.
+        """
+
     def of_node(node: str) -> ILeaf:
         """
         The leaf that a Node of the root stands for.
 
         :raises NotFound: the Node is none of ours.
+        """
+
+    def nodes() -> Mapping[str, LeafNode]:
+        """
+        The root's Nodes that are ours now, by name.  Once :attr:`synced`, a Node that bears our
+        mark and is not among them stands for nothing any more.
         """
 
     def follow(changed: Callable[[], None]) -> Callable[[], None]:
@@ -126,6 +161,9 @@ class IRootPods(Interface):
 
         Fails with ``NotFound`` when there is none, or it is not on a Node of ours.
         """
+
+    def by_uid(uid: str) -> Object | None:
+        """The Pod with this UID as last seen; ``None`` when there is none on a Node of ours."""
 
     def on(nodes: Iterable[str] = ()) -> Sequence[Object]:
         """Those on these Nodes, or on all of ours; as last seen, not to be changed."""
