@@ -54,6 +54,7 @@ class Locator:
         self.machine = ""
         """What is known of the subject when there is a problem."""
         self.later: Callable[[], Deferred[Location]] | None = None
+        self.more: dict[str, Any] = {}
         self.waiting: Deferred[Location] | None = None
 
     def locate(self, request: Request) -> Deferred[Location]:
@@ -67,7 +68,9 @@ class Locator:
 
     def at(self, subject: Subject) -> Location:
         host, headers = b"backend:1", self.headers
-        return Location(subject, self.endpoints, self.path, host, headers, later=self.later)
+        return Location(
+            subject, self.endpoints, self.path, host, headers, later=self.later, **self.more
+        )
 
 
 class Proxying(Dispatcher):
@@ -237,6 +240,13 @@ class PassTests(ProxyTestCase):
             line = self.backend.transport.value().partition(b"\r\n")[0]
             self.assertEqual(line, b"GET " + passed + b" HTTP/1.1")
 
+    def test_whole_query(self) -> None:
+        """Where the locator has said all, nothing of what the client asked for is added."""
+        self.locator.more = {"whole": True}
+        self.ask(handshake().replace(b"/exec", b"/exec?input=1&output=1"))
+        line = self.backend.transport.value().partition(b"\r\n")[0]
+        self.assertEqual(line, b"GET /backend?x=1 HTTP/1.1")
+
     def test_response(self) -> None:
         """The client gets the handshake's headers and no others of the backend's."""
         client = self.ask()
@@ -314,6 +324,18 @@ class RefuseTests(ProxyTestCase):
         self.assertEqual(client.responses()[0].code, 500)
         self.assertEqual(self.records.ends(), [("internal error", 500)])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_told_by_the_locator(self) -> None:
+        """The locator may know better what a refusal means to the user, of a 401 too."""
+        for code in (401, 403, 404):
+            self.setUp()
+            self.locator.more = {"refusal": lambda error: BadGateway(f"{error.code}, so mend it")}
+            client = self.ask()
+            self.backend.protocol.dataReceived(
+                b"HTTP/1.1 %d X\r\nContent-Length: 1\r\n\r\nx" % code
+            )
+            refused = self.refused(client)
+            self.assertEqual((refused.code, refused.message), (502, f"{code}, so mend it"))
 
     def test_methods(self) -> None:
         """A stream is opened with GET or POST."""

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 from zope.interface import Attribute, Interface
 
+from twisted_exec.api.status import APIError
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
@@ -94,6 +95,10 @@ class Location:
         whose path is good for one request; ``None`` where it may be asked twice.
     :param later: the same place as it is reached by then, for what is asked about a stream that has
         been open for long; ``None`` where the endpoints take new credentials by themselves.
+    :param whole: the path's query is all that is asked for; else what the user's request asks for
+        is added to it.
+    :param refusal: makes of a refusal by the backend, a 401 too, what it means to the user;
+        ``None``: it is passed on, and a 401 is a 502, for it is this server that is not known.
     """
 
     subject: Subject
@@ -104,6 +109,8 @@ class Location:
     streams: Collection[Channel] | None = None
     again: Callable[[], Deferred[Location]] | None = None
     later: Callable[[], Deferred[Location]] | None = None
+    whole: bool = False
+    refusal: Callable[[APIError], APIError] | None = None
 
 
 class IStreamLocator(Interface):

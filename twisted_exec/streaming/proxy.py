@@ -219,7 +219,7 @@ class _Passage:
             upgraded = await self._reach(head)
         except UpgradeRefused as refused:
             if not (of_the_protocol(refused) and await self._translate()):
-                raise refused.as_api_error() from None
+                raise self._refusal(refused) from None
             return
         if is_answer(upgraded.headers, head.headers):
             self._join(upgraded, upgrade)
@@ -243,7 +243,7 @@ class _Passage:
                 timeout_seconds=self._proxy.answer_seconds,
             )
         except UpgradeRefused as refused:
-            if refused.code == Unauthorized.code:
+            if refused.code == Unauthorized.code and self._location.refusal is None:
                 # Whoever asks us is known by now; it is we who are not.
                 raise BadGateway(f"{label} does not accept this server's credentials") from None
             raise
@@ -251,6 +251,11 @@ class _Passage:
             raise APIError(
                 f"{label}: {error.message}", code=error.code, reason=error.reason
             ) from None
+
+    def _refusal(self, refused: UpgradeRefused) -> APIError:
+        """What the next hop's no means to the user."""
+        error = refused.as_api_error()
+        return error if self._location.refusal is None else self._location.refusal(error)
 
     async def _connect(self) -> tuple[str, Any]:
         """The first address that lets us connect."""
@@ -276,8 +281,14 @@ class _Passage:
             for pair in passed_on(header_pairs(request.requestHeaders))
             if pair[0].lower() not in names
         ]
-        path = _joined(location.path, Asked.of(request.args).query())
-        return UpgradeRequest(request.method, path, location.host, theirs + ours)
+        return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)
+
+    def _target(self) -> bytes:
+        """The path and query of what is asked of the next hop."""
+        location = self._location
+        if location.whole:
+            return location.path
+        return _joined(location.path, Asked.of(self._request.args).query())
 
     async def _translate(self) -> bool:
         """Read and write both legs, if the next hop can be asked in another way."""
@@ -294,7 +305,7 @@ class _Passage:
                 streams=self._location.streams,
             )
         except UpgradeRefused as refused:
-            raise refused.as_api_error() from None
+            raise self._refusal(refused) from None
         except ConnectionDone:
             raise CancelledError from None
         if possible:
@@ -309,9 +320,8 @@ class _Passage:
         if self._location.again is not None:
             self._location = await self._location.again()
         location = self._location
-        path = _joined(location.path, Asked.of(self._request.args).query())
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
-        head = UpgradeRequest(b"GET", path, location.host, [*location.headers, audit_id])
+        head = UpgradeRequest(b"GET", self._target(), location.host, [*location.headers, audit_id])
         return await self._reach(attempt.head(head))
 
     def _join(self, upgraded: Upgraded, upgrade: bytes) -> None:

@@ -20,8 +20,7 @@ from twisted_exec.api.logs import parse
 from twisted_exec.api.status import BadGateway, BadRequest, Conflict, NotFound
 from twisted_exec.iri.request_cache import EXEC, LOG, Grant
 from twisted_exec.kube.config import ClientConfig, KubeConfigError
-from twisted_exec.kube.connection import endpoint, host_header, identity_headers
-from twisted_exec.kube.credentials import settled
+from twisted_exec.kube.way import Way as ServerWay
 from twisted_exec.streaming.interfaces import IStreamLocator, Location, Subject
 from twisted_exec.streaming.proxy import require_upgrade
 from twisted_exec.streaming.routes import split_path
@@ -37,7 +36,6 @@ from .objects import Held
 from .place import Place
 from .tokens import Claim, Tokens
 
-CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 4.0
 """An API server in front waits 5 s: it is to hear what is wrong, not to guess."""
 
@@ -84,23 +82,12 @@ class Way:
         :raises BadGateway: our own credentials cannot be had.
         """
         place, acting = self.place, self.identity.acting_as(grant.user)
+        path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
+        server = ServerWay(self.config, "the target cluster", self.reactor)
         try:
-            config = await settled(self.config(), self.reactor)
-            config = replace(config, impersonate=acting)
-            headers = identity_headers(config)
-            reached = endpoint(config, self.reactor, timeout_seconds=CONNECT_SECONDS)
+            return await server.to(subject, path, acting=acting, streams=TERMINAL)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
-        path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
-        return Location(
-            subject=subject,
-            endpoints=[("the target cluster", reached)],
-            path=(config.url.path.rstrip("/") + path).encode("ascii"),
-            host=host_header(config),
-            headers=headers,
-            streams=TERMINAL,
-            later=lambda: Deferred.fromCoroutine(self.to(subject, grant)),
-        )
 
 
 @implementer(IStreamLocator)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from twisted_exec.api.status import NotFound
+from twisted_exec.kube.way import CONNECT_SECONDS
 from twisted_exec.streaming.interfaces import Ending, Subject
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
@@ -20,7 +21,7 @@ from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, ask, connect_first
 
 from ..stream_routes import UID_HEADER, USER_HEADER, ServerRoutes, told
-from .locator import ANSWER_SECONDS, CONNECT_SECONDS, BrokerLocator, Way
+from .locator import ANSWER_SECONDS, BrokerLocator, Way
 from .tokens import Tokens
 
 HOP = "broker"
