@@ -28,7 +28,7 @@ from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigErro
 from twisted_exec.kube.connection import tls
 from twisted_exec.kube.following import FollowedFiles
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.certificate import SignedCertificate
+from twisted_exec.kube.signed_certificate import SignedCertificate
 from twisted_exec.tls.authority import Issued, request_client
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -63,8 +63,9 @@ class ClientCertificate(SignedCertificate):
             clock,
             directory=directory,
             stem="client",
-            dialect=dialect,
-            pool=pool,
+            name=dialect.pool_identity(pool),
+            group=dialect.pool_identity_group,
+            label=pool,
             now=now,
             signer=SIGNER,
         )

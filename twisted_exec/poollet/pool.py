@@ -28,10 +28,10 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
+from twisted_exec.observe.running import Running
 from twisted_exec.poollet.conditions import READY, with_conditions
 from twisted_exec.poollet.lease import Lease
 from twisted_exec.poollet.offers import offered as offered_for
-from twisted_exec.poollet.running import Running
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 5.0

@@ -31,6 +31,7 @@ from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.serving_certificate import ServingCertificate
 from twisted_exec.kube.watch import Change, Reflector
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
@@ -41,7 +42,7 @@ from twisted_exec.poollet.around import Domain, Unread
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.dialling import Dialler
 from twisted_exec.poollet.downward import Downward
-from twisted_exec.poollet.endings import Withdrawal, machine_ending, pool_ending
+from twisted_exec.poollet.endings import machine_ending, pool_ending
 from twisted_exec.poollet.exec_route import Asking, ExecLocator, Gate
 from twisted_exec.poollet.interfaces import IPoollet
 from twisted_exec.poollet.log_route import LogLocator
@@ -51,15 +52,18 @@ from twisted_exec.poollet.pool import Address, Pool, default_addresses
 from twisted_exec.poollet.recorder import Recorder
 from twisted_exec.poollet.routes import PoolletRoutes
 from twisted_exec.poollet.runtime_events import RuntimeEvents
-from twisted_exec.poollet.serving import SIGNER, ServingCertificate
 from twisted_exec.poollet.terms import Terms
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.sessions import Sessions, concerned
 from twisted_exec.streaming.site import Site
+from twisted_exec.streaming.withdrawal import Withdrawal
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.server import ServerTLS
+
+SIGNER = "twisted-exec.dev/poollet-serving"
+"""Who signs what poollets of our own make show."""
 
 MAX_BODY_BYTES = 64 << 10
 RETIRE_SECONDS = 2.0
@@ -248,8 +252,9 @@ class Poollet(Service):
                 self._client,
                 reactor,
                 directory=settings.certificate_directory,
-                dialect=settings.dialect,
-                pool=settings.pool,
+                name=settings.dialect.pool_identity(settings.pool),
+                group=settings.dialect.pool_identity_group,
+                label=settings.pool,
                 now=self._now,
                 signer=settings.signer,
             )

@@ -36,8 +36,7 @@ from twisted_exec.poollet.around import Domain
 from twisted_exec.poollet.client_certificate import ClientCertificate
 from twisted_exec.poollet.downward import Downward
 from twisted_exec.poollet.interfaces import IPoollet
-from twisted_exec.poollet.service import Poollet, Settings
-from twisted_exec.poollet.serving import SIGNER
+from twisted_exec.poollet.service import SIGNER, Poollet, Settings
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.unix import uid_of

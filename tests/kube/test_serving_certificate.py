@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.poollet.serving`: a cluster in memory, files that are real."""
+"""Tests for :mod:`twisted_exec.kube.serving_certificate`: a cluster in memory, files that are real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import request_of
-from twisted_exec.poollet.serving import DENIED_SECONDS, ServingCertificate
+from twisted_exec.kube.serving_certificate import DENIED_SECONDS, ServingCertificate
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 from twisted_exec.tls.authority import Authority, request_server
 from twisted_exec.tls.errors import TLSConfigError
@@ -42,9 +42,11 @@ class ServingTests(SynchronousTestCase):
             self.cluster.client(),
             self.clock,
             directory=self.directory,
-            dialect=IRONCORE,
-            pool="pool-a",
+            name=POOL,
+            group=IRONCORE.pool_identity_group,
+            label="pool-a",
             now=self.clock.seconds,
+            signer="twisted-exec.dev/poollet-serving",
         )
 
     def start(self, names: list[str] = NAMES) -> None:
@@ -85,7 +87,7 @@ class ServingTests(SynchronousTestCase):
         return x509.load_pem_x509_certificate(Path(self.serving.certificate).read_bytes())
 
     def test_asked_for(self) -> None:
-        """It begins with one that nobody trusts, asks for this pool and its addresses, and installs the answer."""
+        """It begins with one that nobody trusts, asks for its name and its addresses, and installs the answer."""
         self.start()
         self.assertEqual(os.stat(self.serving.key).st_mode & 0o777, 0o600)
         own = self.installed()
@@ -130,7 +132,7 @@ class ServingTests(SynchronousTestCase):
         self.assertNotEqual(self.installed(), first)
 
     def test_other_addresses(self) -> None:
-        """One that does not name where the pool is now is replaced at once."""
+        """One that does not name where it is reached now is replaced at once."""
         self.start()
         self.sign()
         self.turn(20)

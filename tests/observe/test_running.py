@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.poollet.running`.
+Tests for :mod:`twisted_exec.observe.running`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.poollet.running import Running
+from twisted_exec.observe.running import Running
 
 
 class Waits(Running):

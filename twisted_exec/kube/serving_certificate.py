@@ -1,9 +1,9 @@
 """
-The certificate that a poollet shows, when it gets it from the API server.
+The certificate that a program shows, when it gets it from the API server.
 
-A certificate names where the pool is reached, and a signer looks that up in the pool: so a
-poollet that has none yet begins with one that it signed itself, which nobody trusts,
-reports its addresses, and asks.  It asks again when the addresses are others.
+A certificate names where the program is reached, and a signer looks that up in the object that the
+program reports itself in, such as a pool or a Node: so one that has none yet begins with one that it
+signed itself, which nobody trusts, reports its addresses, and asks.  It asks again when the addresses are others.
 """
 
 from __future__ import annotations
@@ -15,29 +15,25 @@ from cryptography import x509
 from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds.certificates import SERVER_AUTH
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.poollet.certificate import DENIED_SECONDS, LOOK_SECONDS, SignedCertificate
+from twisted_exec.kube.signed_certificate import DENIED_SECONDS, LOOK_SECONDS, SignedCertificate
 from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Authority, Issued, request_server
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.names import server_name
 
-__all__ = ["DENIED_SECONDS", "LOOK_SECONDS", "SIGNER", "ServingCertificate"]
-
-SIGNER = "twisted-exec.dev/poollet-serving"
-"""Who signs for poollets of our own make."""
+__all__ = ["DENIED_SECONDS", "LOOK_SECONDS", "ServingCertificate"]
 
 _OWN_LIFE = timedelta(days=30)
 
 
 class ServingCertificate(SignedCertificate):
     """
-    What a poollet shows to those who connect, as ``tls.crt`` and ``tls.key``.
+    What a program shows to those who connect, as ``tls.crt`` and ``tls.key``.
 
-    Its names, DNS names and IP addresses where the pool is reached, are known by :meth:`start`
+    Its names, DNS names and IP addresses where it is reached, are known by :meth:`start`
     at the latest.
 
     :param directory: where the files are; made when it is missing.
@@ -52,17 +48,19 @@ class ServingCertificate(SignedCertificate):
         clock: IReactorTime,
         *,
         directory: str,
-        dialect: Dialect,
-        pool: str,
+        name: str,
+        group: str,
+        label: str,
         now: Callable[[], float],
-        signer: str = SIGNER,
+        signer: str,
     ) -> None:
         super().__init__(
             clock,
             directory=directory,
             stem="tls",
-            dialect=dialect,
-            pool=pool,
+            name=name,
+            group=group,
+            label=label,
             now=now,
             signer=signer,
         )
@@ -73,7 +71,7 @@ class ServingCertificate(SignedCertificate):
         """
         See to it that there is something to listen with.
 
-        :raises TLSConfigError: the directory cannot be written, or the pool cannot be named.
+        :raises TLSConfigError: the directory cannot be written, or nobody of that name can be certified.
         """
         self.make_directory()
         try:
@@ -97,7 +95,7 @@ class ServingCertificate(SignedCertificate):
         return request_server(self._name, [self._group], self._names)
 
     def asking(self) -> IKubeClient:
-        """As :meth:`SignedCertificate.asking`: as this pool's poollet."""
+        """As :meth:`SignedCertificate.asking`: as the program itself."""
         return self._client
 
     def shortcoming(self, found: x509.Certificate) -> str:

@@ -1,9 +1,9 @@
 """
-A certificate that a poollet gets from its API server, and keeps good.
+A certificate that a program gets from its API server, and keeps good.
 
 Key and request are made anew each time; the answer is installed once it fits, where those who use
 it find it.  It is renewed well before it ends.  What is asked for, and as whom, those say who
-ask: :mod:`.serving` and :mod:`.client_certificate`.
+ask: :mod:`.serving_certificate`, and a poollet's client certificate.
 
 As kubelets do it: ``k8s.io/client-go/util/certificate``.
 """
@@ -24,7 +24,6 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS
 from twisted_exec.api.kinds.certificates import (
     DENIED,
@@ -37,7 +36,7 @@ from twisted_exec.api.status import APIError, Forbidden, NotFound
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
-from twisted_exec.poollet.running import Running
+from twisted_exec.observe.running import Running
 from twisted_exec.tls import pem
 from twisted_exec.tls.authority import Issued, write_private
 from twisted_exec.tls.errors import TLSConfigError
@@ -56,6 +55,9 @@ class SignedCertificate(Running, ABC):
 
     :param directory: where the files are; made when it is missing.
     :param stem: what the files are called, but for ``.crt`` and ``.key``.
+    :param name: whom it names, its common name; :meth:`request` may find another by then.
+    :param group: likewise, its organization.
+    :param label: what requests' names begin with.
     :param now: seconds since the epoch.
     :cvar what: what it is called, such as ``serving certificate``.
     :cvar purpose: what its requests are called.
@@ -73,15 +75,15 @@ class SignedCertificate(Running, ABC):
         *,
         directory: str,
         stem: str,
-        dialect: Dialect,
-        pool: str,
+        name: str,
+        group: str,
+        label: str,
         now: Callable[[], float],
         signer: str,
     ) -> None:
         self._clock, self._now = clock, now
         self._directory, self._signer = directory, signer
-        self._name, self._group = dialect.pool_identity(pool), dialect.pool_identity_group
-        self._pool = pool
+        self._name, self._group, self._label = name, group, label
         self.certificate = os.path.join(directory, f"{stem}.crt")
         self.key = os.path.join(directory, f"{stem}.key")
         self._part = random.uniform(_RENEW_FIRST, _RENEW_LAST)
@@ -161,7 +163,7 @@ class SignedCertificate(Running, ABC):
         made = self.request()
         digest = hashlib.sha256(made.certificate_pem).hexdigest()[:12]
         request: Object = {
-            "metadata": {"name": f"{self._pool[:200]}-{self.purpose}-{digest}"},
+            "metadata": {"name": f"{self._label[:200]}-{self.purpose}-{digest}"},
             "spec": {
                 "request": base64.b64encode(made.certificate_pem).decode("ascii"),
                 "signerName": self._signer,
