@@ -16,8 +16,8 @@ from twisted_exec.api import kinds
 from twisted_exec.kube import kubeconfig
 from twisted_exec.kube.config import ExecPlugin
 from twisted_exec.kube.plugin import parse_credential
+from twisted_exec.observe.reader import Reader
 from twisted_exec.runtimes import config
-from twisted_exec.runtimes.reader import Reader
 from twisted_exec.tls.pki import create_pki
 
 from . import pages

@@ -18,7 +18,7 @@ from twisted_exec.kube.config import (
     Impersonation,
     KubeConfigError,
 )
-from twisted_exec.kube.kubeconfig import Overrides, load
+from twisted_exec.kube.kubeconfig import MAX_INLINE_BYTES, Overrides, load, load_inline
 
 CLUSTER = "clusters: [{name: c, cluster: {server: 'https://api:6443'}}]\n"
 CONTEXT = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
@@ -612,6 +612,83 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
+
+
+class InlineTests(KubeconfigTestCase):
+    """Tests for :func:`load_inline`: kubeconfigs that are data."""
+
+    def inline(self, user: str, cluster: str = "server: 'https://api:6443'") -> ClientConfig:
+        content = (
+            f"clusters: [{{name: c, cluster: {{{cluster}}}}}]\n{CONTEXT}"
+            f"users: [{{name: u, user: {{{user}}}}}]\n"
+        )
+        return load_inline(content.encode(), "secret a/b", environ={})
+
+    def inline_refusal(self, user: str, **more: str) -> str:
+        with self.assertRaises(KubeConfigError) as caught:
+            self.inline(user, **more)
+        return str(caught.exception)
+
+    def test_data(self) -> None:
+        """Certificates, tokens, a pinned name and a proxy are as in a file."""
+        pem = base64.b64encode(b"PEM").decode()
+        found = self.inline(
+            f"client-certificate-data: {pem}, client-key-data: {pem}",
+            f"server: 'https://api:6443', certificate-authority-data: {pem}, tls-server-name: n, "
+            "proxy-url: 'socks5://proxy:1080'",
+        )
+        self.assertEqual((found.ca.data, found.certificate.data, found.key.data), (b"PEM",) * 3)
+        self.assertEqual((found.tls_server_name, found.proxy_url), ("n", "socks5://proxy:1080"))
+        self.assertEqual(self.inline("token: t").token, "t")
+        self.assertEqual(found.source, 'secret a/b (context "x")')
+
+    def test_proxy_of_the_environment(self) -> None:
+        """A proxy that this process is to use is used for these servers, too."""
+        content = CLUSTER + CONTEXT + "users: [{name: u, user: {token: t}}]"
+        found = load_inline(content.encode(), "it", environ={"HTTPS_PROXY": "http://proxy:3128"})
+        self.assertEqual(found.proxy_url, "http://proxy:3128")
+
+    def test_leading_outside(self) -> None:
+        """Nothing in it opens a file or runs a program here, and what to use instead is told."""
+        path = self.write("token")
+        for user, told in (
+            (f"tokenFile: {path}", "tokenFile is not taken from here; use token"),
+            (
+                f"client-certificate: {path}, client-key: {path}",
+                "client-certificate is not taken from here; use client-certificate-data",
+            ),
+            (
+                f"exec: {{command: {path}, apiVersion: client.authentication.k8s.io/v1}}",
+                "exec is not taken from here; use a token or a certificate",
+            ),
+            (
+                "auth-provider: {name: gcp}",
+                "auth-provider is not taken from here; use a token or a certificate",
+            ),
+        ):
+            self.assertEqual(self.inline_refusal(user), f'secret a/b: user "u": {told}')
+        ca = f"server: 'https://api:6443', certificate-authority: {path}"
+        self.assertEqual(
+            self.inline_refusal("token: t", cluster=ca),
+            'secret a/b: cluster "c": certificate-authority is not taken from here; '
+            "use certificate-authority-data",
+        )
+
+    def test_no_kubeconfig(self) -> None:
+        """What is empty, cut short, something else or far too large is told in one line."""
+        for content, told in (
+            (b"", "the kubeconfig is empty"),
+            (b"clusters: [{name: c", "not YAML: line 1, column 20"),
+            (b"[]", "not a kubeconfig: a mapping is expected"),
+            (b"\xff\xfe\x00", "not YAML"),
+            (CONTEXT.encode(), 'no cluster "c" (of context "x")'),
+            (CLUSTER.encode(), "no current-context is set"),
+            (b" " * (5 << 20), f"the kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB"),
+        ):
+            with self.assertRaises(KubeConfigError) as caught:
+                load_inline(content, "secret a/b")
+            self.assertIn(f"secret a/b: {told}", str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
 
 
 class DamagedTests(KubeconfigTestCase):

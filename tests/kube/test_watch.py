@@ -68,6 +68,16 @@ class ReflectorTests(SynchronousTestCase):
     def delete(self, name: str) -> None:
         self.successResultOf(self.client.delete(MACHINES, name, "lab"))
 
+    def test_trimmed(self) -> None:
+        """Only what is asked for is kept, of what is listed and of what a watch tells."""
+        self.reflector = self.make(trim=lambda obj: {**obj, "status": None})
+        self.machine("a")
+        self.reflector.start()
+        self.machine("b")
+        self.assertEqual([obj["status"] for obj in self.reflector], [None, None])
+        self.patch_machine("a", 2)
+        self.assertEqual([obj["status"] for obj in self.reflector], [None, None])
+
     def count(self, verb: str) -> int:
         return [request[0] for request in self.cluster.requests].count(verb)
 

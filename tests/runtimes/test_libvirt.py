@@ -23,12 +23,12 @@ from zope.interface.verify import verifyObject
 from tests import needs
 from tests.contracts.console import Line
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.observe.reader import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
 from twisted_exec.runtimes.held import HeldRun
 from twisted_exec.runtimes.interfaces import CannotStart, IMachineDriver, IShutdown, MachineFacts
 from twisted_exec.runtimes.libvirt import LibvirtDriver, configure, console_of
 from twisted_exec.runtimes.processes import ProcessTable
-from twisted_exec.runtimes.reader import ConfigError, Reader
 
 from .qemus import tiny_rom
 from .support import RuntimeCase

@@ -8,9 +8,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.observe.reader import ConfigError, Reader
 from twisted_exec.runtimes.interfaces import CannotStart, MachineFacts
 from twisted_exec.runtimes.lines import Lines, line_settings
-from twisted_exec.runtimes.reader import ConfigError, Reader
 from twisted_exec.wire.com_port import LineSettings
 
 

@@ -13,10 +13,10 @@ from zope.interface.verify import verifyObject
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.interfaces import IHardware, IKeeping, IMachineDriver
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.observe.reader import ConfigError, Reader
 from twisted_exec.runtimes.processes import ProcessTable
 from twisted_exec.runtimes.qemu import FIRMWARE, QemuDriver, QemuOptions, configure
 from twisted_exec.runtimes.qemu_command import AUTO, ICOUNT, TCG, Board
-from twisted_exec.runtimes.reader import ConfigError, Reader
 
 RESOURCES = {"cpu": 4, "memory": 256 << 20}
 

@@ -125,8 +125,12 @@ class ConfigFile:
 
     @classmethod
     def read(cls, name: str) -> ConfigFile:
+        return cls.parse(name, read_file(name))
+
+    @classmethod
+    def parse(cls, name: str, content: bytes) -> ConfigFile:
         try:
-            document = yaml.safe_load(read_file(name))
+            document = yaml.safe_load(content)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise KubeConfigError(f"{name}: not YAML: {_first_line(error)}") from None
         if document is None:

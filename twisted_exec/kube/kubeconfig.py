@@ -39,11 +39,25 @@ __all__ = [
     "check_server",
     "file_names",
     "load",
+    "load_inline",
 ]
 
 EXEC_V1, EXEC_V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 """The name under which a cluster keeps what its credential plugins want to know."""
+
+MAX_INLINE_BYTES = 256 << 10
+"""Ten times what the largest chains of certificates need; YAML of more would take seconds to read."""
+
+_OUTSIDE = {
+    "certificate-authority": "certificate-authority-data",
+    "client-certificate": "client-certificate-data",
+    "client-key": "client-key-data",
+    "tokenFile": "token",
+    "exec": "a token or a certificate",
+    "auth-provider": "a token or a certificate",
+}
+"""What leads out of a kubeconfig, and what is to be used where nothing may."""
 
 _INSTEAD_OF_PROVIDER = {
     "gcp": "the credential plugin gke-gcloud-auth-plugin",
@@ -159,6 +173,48 @@ def load(
     if not config.proxy_url:
         config = replace(config, proxy_url=proxy_for(config.url, environ))
     return config
+
+
+def load_inline(
+    content: bytes,
+    source: str,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> ClientConfig:
+    """
+    The configuration of a kubeconfig that is data and no file, such as one out of a Secret.
+
+    Whoever may write such data need not be anybody on this machine.  So what would make this process
+    run a program, or open a file, is refused before anything is looked at.
+
+    :param content: YAML or JSON, 256 KiB or less.
+    :param source: what to name in messages in place of a file, such as ``secret a/b``.
+    :param context: instead of ``current-context``.
+    :raises KubeConfigError: it cannot be used.
+    """
+    if len(content) > MAX_INLINE_BYTES:
+        raise KubeConfigError(
+            f"{source}: the kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB"
+        )
+    file = ConfigFile.parse(source, content)
+    if not content.strip():
+        raise KubeConfigError(f"{source}: the kubeconfig is empty")
+    for section, noun in (("clusters", "cluster"), ("users", "user")):
+        for entry in file.entries(section, noun):
+            _refuse_outside(entry)
+    config = _assemble(ConfigFiles([file]), context or "", Overrides())
+    if config.proxy_url:
+        return config
+    return replace(
+        config, proxy_url=proxy_for(config.url, os.environ if environ is None else environ)
+    )
+
+
+def _refuse_outside(entry: Entry) -> None:
+    for key, instead in _OUTSIDE.items():
+        if entry.value.get(key):
+            raise entry.fail(f"{key} is not taken from here; use {instead}")
 
 
 def _files(

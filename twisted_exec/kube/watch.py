@@ -88,6 +88,8 @@ class Reflector:
     :param on_change: told of each difference, in order.  An object that was
         deleted and made anew in between is told as two changes.  What it
         raises is logged; the copy goes on.
+    :param trim: what is kept of an object that arrives, which it may change in place: many
+        large objects of which little is read need not fill the memory.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Reflector:
         field_selector: str = "",
         label_selector: str = "",
         on_change: Change | None = None,
+        trim: Callable[[Object], Object] = lambda obj: obj,
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
@@ -111,7 +114,7 @@ class Reflector:
         self._clock = clock
         self._namespace = namespace
         self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
-        self._on_change = on_change
+        self._on_change, self._trim = on_change, trim
         self._backoff = Backoff(rng=rng)
         self._objects: dict[Key, Object] = {}
         self._version = ""
@@ -179,7 +182,7 @@ class Reflector:
 
     async def _list(self) -> None:
         listed = await self._client.list(self.resource, self._namespace, **self._selectors)
-        self._replace({key_of(obj): obj for obj in listed["items"]})
+        self._replace({key_of(obj): self._trim(obj) for obj in listed["items"]})
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
         self._listed = self._clock.seconds()
         self.problem = ""
@@ -232,7 +235,7 @@ class Reflector:
             self._version = str(version)
         self._current()
         if kind in ("ADDED", "MODIFIED"):
-            self._put(obj)
+            self._put(self._trim(obj))
         elif kind == "DELETED":
             self._drop(key_of(obj))
 

@@ -30,11 +30,11 @@ from typing import Any
 import yaml
 
 from twisted_exec.api import quantity
+from twisted_exec.observe.reader import ConfigError, Reader
 
 from .drivers import drivers
 from .interfaces import Build
 from .processes import ProcessTable
-from .reader import ConfigError, Reader
 from .service import RuntimeClass
 
 _MAX_FILE_BYTES = 1 << 20

@@ -15,8 +15,9 @@ from twisted.python.reflect import namedAny
 from zope.interface import Attribute, Interface, implementer
 
 if TYPE_CHECKING:
+    from twisted_exec.observe.reader import Reader
+
     from .interfaces import Build
-    from .reader import Reader
 
 
 class IDriverMaker(Interface):
@@ -28,7 +29,7 @@ class IDriverMaker(Interface):
         """
         Read the class's own keys.  Nothing of the host is looked at yet.
 
-        :param reader: (:class:`~twisted_exec.runtimes.reader.Reader`) the class, of which
+        :param reader: (:class:`~twisted_exec.observe.reader.Reader`) the class, of which
             the keys of every class are taken; keys that are left are refused afterwards.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
         :return: makes the driver, of the reactor and the runtime's

@@ -38,6 +38,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.observe.reader import Reader
 
 from .commands import CommandEndpoint, EscapedTyping, last_line
 from .held import HeldRun
@@ -46,7 +47,6 @@ from .lines import Lines
 from .processes import ProcessTable
 from .programs import run_program
 from .pty import PtyDriver, PtyOptions, PtyRun
-from .reader import Reader
 
 PROGRAM = "ipmitool"
 

@@ -35,6 +35,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.observe.reader import Reader
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.wire.com_port import LineSettings
 
@@ -43,7 +44,6 @@ from .interfaces import Build, CannotStart, IMachineDriver, MachineFacts
 from .lines import Lines
 from .processes import ProcessTable
 from .programs import run_program
-from .reader import Reader
 from .serial_port import SerialEndpoint
 
 PROGRAM = "virsh"

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
+from twisted_exec.observe.reader import Reader
 from twisted_exec.wire.com_port import FLOWS, PARITIES, STOP_BITS, LineSettings
 
 from .interfaces import CannotStart, MachineFacts
-from .reader import Reader
 
 SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
 """What :func:`line_settings` reads."""

@@ -27,11 +27,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.observe.reader import Reader
 from twisted_exec.streaming.interfaces import Ending, TerminalSize
 
 from .interfaces import Build, IMachineDriver, IRestarting, IRun, MachineFacts
 from .processes import Family, Leader, ProcessTable, leader, read_process
-from .reader import Reader
 from .terminals import give, read_rest, set_size
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.status import NotImplementedByBackend
 from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.observe.reader import Reader
 
 from .interfaces import Build, IHardware, IKeeping, IMachineDriver, IRun, MachineFacts
 from .kvm import has_kvm
@@ -30,7 +31,6 @@ from .qemu_command import AUTO, ICOUNT, KVM, TCG, Board
 from .qemu_disks import DiskOptions, check
 from .qemu_process import PATH
 from .qemu_run import QemuRun
-from .reader import Reader
 
 PROGRAM = "qemu-system-x86_64"
 FIRMWARE = "/usr/lib/u-boot/qemu-x86/u-boot.rom"

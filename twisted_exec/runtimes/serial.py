@@ -23,12 +23,12 @@ from typing import Any
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
+from twisted_exec.observe.reader import Reader
 from twisted_exec.wire.com_port import LineSettings
 
 from .held import HeldRun
 from .interfaces import Build, IMachineDriver, MachineFacts
 from .lines import Lines, line_settings
-from .reader import Reader
 from .serial_port import SerialEndpoint
 
 

@@ -26,13 +26,13 @@ from twisted.internet.endpoints import clientFromString
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from zope.interface import implementer
 
+from twisted_exec.observe.reader import Reader
 from twisted_exec.wire.com_port import LineSettings
 
 from .held import HeldRun
 from .interfaces import Build, IMachineDriver, MachineFacts
 from .lines import SERIAL_KEYS, Lines, line_settings
 from .processes import ProcessTable
-from .reader import Reader
 from .telnet import TelnetEndpoint
 
 _KINDS = ("tcp:", "unix:")

@@ -34,13 +34,14 @@ from typing import Any
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
+from twisted_exec.observe.reader import Reader
+
 from .commands import CommandEndpoint, EscapedTyping, last_line
 from .held import HeldRun
 from .interfaces import Build, IMachineDriver, MachineFacts
 from .lines import Lines
 from .processes import ProcessTable
 from .pty import PtyDriver, PtyOptions, PtyRun
-from .reader import Reader
 
 PROGRAM = "ssh"
 

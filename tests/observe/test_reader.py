@@ -1,5 +1,5 @@
 """
-Tests for :mod:`twisted_exec.runtimes.reader`.
+Tests for :mod:`twisted_exec.observe.reader`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.runtimes.reader import ConfigError, Reader
+from twisted_exec.observe.reader import ConfigError, Reader
 
 
 class ReaderTests(SynchronousTestCase):
