@@ -645,6 +645,42 @@ class EndTests(ProxyTestCase):
         self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
 
 
+class EndHereTests(ProxyTestCase):
+    """How a session is ended whose next hop cannot be asked to."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.locator.more = {"ends_here": True}
+        self.session = self.switched()
+        self.end = self.backend.transport
+
+    def test_told(self) -> None:
+        """The user hears from this hop why, behind what was under way; nobody else is asked."""
+        self.end.protocol.dataReceived(b"\x82\x05\x01a")
+        self.session.received()
+        self.sessions.end(lambda _: True, Ending(SHUTTING_DOWN, "going down"))
+        self.assertEqual((self.session.received(), self.end.closed), (b"", []))
+        self.end.protocol.dataReceived(b"bcd")
+        told = self.session.received()
+        self.assertIn(b'"message":"going down"', told)
+        self.assertTrue(told.startswith(b"bcd\x82"), told)
+        self.assertEqual(len(self.end.closed), 1)
+        self.end.protocol.connectionLost(Failure(ConnectionDone()))
+        self.session.lose()
+        self.assertEqual(self.records.ends(), [(SHUTTING_DOWN, None)])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_never_whole(self) -> None:
+        """A message that does not end is cut off in the end."""
+        self.end.protocol.dataReceived(b"\x82\x05\x01a")
+        self.sessions.end(lambda _: True, Ending(REVOKED, "no more"))
+        self.clock.advance(1.9)
+        self.assertEqual(self.end.closed, [])
+        self.clock.advance(0.1)
+        self.assertEqual(len(self.end.closed), 1)
+        self.end.protocol.connectionLost(Failure(ConnectionDone()))
+
+
 class EndElsewhereTests(ProxyTestCase):
     """How a session is ended whose next hop keeps it under another id."""
 

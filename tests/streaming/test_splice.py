@@ -25,9 +25,15 @@ from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import underlying
+from twisted_exec.wire.edges import edges
+from twisted_exec.wire.remotecommand import SHUTTING_DOWN, Ending
+from twisted_exec.wire.spdy_frames import FrameWriter
+from twisted_exec.wire.upgrade import SPDY, WEBSOCKET
 
 from .places import PlacesTestCase
 from .test_upgrade_server import Taker
+
+ENDING = Ending(SHUTTING_DOWN, "we are going down")
 
 
 class Transport(StringTransport):
@@ -195,6 +201,63 @@ class MemoryTests(SynchronousTestCase):
         self.splice.user.makeConnection(self.user)
         self.splice.cut("no backend")
         self.assertEqual(len(self.user.closed), 1)
+
+    def follow(self) -> None:
+        self.splice.follow(edges(WEBSOCKET, "v5.channel.k8s.io", commands=True))
+        self.join()
+
+    def test_say(self) -> None:
+        """A splice that is followed has last words, and closes behind them."""
+        self.follow()
+        self.splice.machine.dataReceived(b"\x82\x03\x01ab")
+        self.splice.say(ENDING)
+        told = self.user.value()
+        self.assertTrue(told.startswith(b"\x82\x03\x01ab\x82"), told)
+        self.assertIn(b'"reason":"ShuttingDown"', told)
+        self.assertEqual((len(self.user.closed), len(self.machine.closed)), (1, 1))
+        self.splice.machine.dataReceived(b"\x82\x02\x01c")
+        self.splice.say(ENDING)
+        self.assertEqual(self.user.value(), told)
+        self.lose(self.splice.machine)
+        self.lose(self.splice.user)
+        self.assertEqual(self.reasons, ["ShuttingDown"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_say_within_a_message(self) -> None:
+        """They come behind the message that is under way, which is read although its reader is slow."""
+        self.follow()
+        self.splice.machine.dataReceived(b"\x82\x05\x01a")
+        self.splice.machine.pauseProducing()
+        self.splice.say(ENDING)
+        self.assertEqual((self.user.value(), self.user.closed), (b"\x82\x05\x01a", []))
+        self.assertEqual(self.machine.producerState, "producing")
+        self.splice.machine.dataReceived(b"bc")
+        self.assertEqual(self.user.closed, [])
+        self.splice.machine.dataReceived(b"d\x82\x05\x01late")
+        self.assertTrue(self.user.value().startswith(b"\x82\x05\x01abcd\x82"), self.user.value())
+        self.assertNotIn(b"late", self.user.value())
+        self.assertEqual(len(self.user.closed), 1)
+
+    def test_say_unfollowed(self) -> None:
+        """Nothing can be said where nothing was followed, or nobody is left to hear it."""
+        self.join()
+        self.splice.say(ENDING)
+        self.assertEqual((self.user.value(), self.user.closed), (b"", []))
+        self.setUp()
+        self.follow()
+        self.lose(self.splice.user)
+        self.splice.say(ENDING)
+        self.assertEqual(self.user.value(), b"")
+
+    def test_followed_early(self) -> None:
+        """What came before both ends were there is followed as well, the user's opening too."""
+        self.splice.follow(edges(SPDY, "v4.channel.k8s.io", commands=True))
+        self.splice.user.makeConnection(self.user)
+        self.splice.user.dataReceived(FrameWriter().syn_stream(7, [(b"streamtype", b"error")]))
+        self.splice.machine.makeConnection(self.machine)
+        self.assertIsNone(self.splice.user.passing)
+        self.splice.say(ENDING)
+        self.assertIn(b"\x00\x00\x00\x07\x01", self.user.value())
 
 
 class HalfCloseTests(MemoryTests):

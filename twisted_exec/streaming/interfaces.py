@@ -93,6 +93,8 @@ class Location:
         the request says; ``None`` for those that it asks for.
     :param again: where the same session goes when it must ask once more, for a backend
         whose path is good for one request; ``None`` where it may be asked twice.
+    :param ends_here: the backend cannot be asked to end a session (a cluster of another make), so
+        this hop tells the user why, between two frames of a stream that it does not read.
     :param later: the same place as it is reached by then, for what is asked about a stream that has
         been open for long; ``None`` where the endpoints take new credentials by themselves.
     :param whole: the path's query is all that is asked for; else what the user's request asks for
@@ -108,6 +110,7 @@ class Location:
     headers: Sequence[tuple[bytes, bytes]] = field(default_factory=tuple)
     streams: Collection[Channel] | None = None
     again: Callable[[], Deferred[Location]] | None = None
+    ends_here: bool = False
     later: Callable[[], Deferred[Location]] | None = None
     whole: bool = False
     refusal: Callable[[APIError], APIError] | None = None

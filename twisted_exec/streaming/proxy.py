@@ -64,6 +64,7 @@ from twisted_exec.streaming.upgrade_client import (
 )
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.edges import edges
 from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, switching_protocols
 
 CLIENT_LEFT = 499
@@ -337,8 +338,12 @@ class _Passage:
             upgraded.abort()
             raise CancelledError from None
         del self._request  # an idle session owns nothing but its transports
+        protocol = chosen_protocol(upgraded.headers)
+        if self._location.ends_here:
+            commands = self._location.subject.subresource in _COMMANDS
+            self._splice.follow(edges(upgrade, protocol, commands=commands))
         upgraded.hand_over(self._splice.machine)
-        self._speaks(upgrade, chosen_protocol(upgraded.headers))
+        self._speaks(upgrade, protocol)
         splice = self._splice
         self._session.carry(self._end, lambda: splice.cut("cut"), lambda: _counts(splice))
 
@@ -363,9 +368,12 @@ class _Passage:
         )
 
     def _end(self, ending: Ending) -> None:
-        """Ask the next hop to say why; cut the stream if it does not end by that."""
+        """Say why, or ask the next hop to; cut the stream if it does not end by that."""
         clock, seconds = self._proxy.clock, self._proxy.end_seconds
         late = self._late = clock.callLater(seconds, self._splice.cut, ending.reason)
+        if self._location.ends_here:
+            self._splice.say(ending)
+            return
         asking = self._asking = Deferred.fromCoroutine(self._ask_to_end(ending))
 
         def refused(failure: Failure) -> None:
@@ -406,6 +414,8 @@ def visit(request: Request) -> Visit:
 
 
 _MOST_AGENT = 128
+_COMMANDS = ("exec", "attach")
+"""What of a machine, or a Pod, is remote command; whatever else is a stream forwards ports."""
 
 
 def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:

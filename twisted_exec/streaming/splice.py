@@ -20,6 +20,9 @@ Rules that were each found by a test:
   ends it.
 * Decrypted bytes may arrive after a pause; what comes before both ends are
   connected is kept.
+
+A hop that must have the last word itself gives the splice :class:`~twisted_exec.wire.edges.Edges`,
+which look at the heads of frames as they pass.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
+from twisted_exec.wire.edges import Edges
+from twisted_exec.wire.remotecommand import Ending
 
 DRAIN_SECONDS = 30.0
 
@@ -49,11 +54,13 @@ class SpliceEnd(Protocol):
     One end of a splice; :class:`Splice` makes the pair.
 
     :ivar received: bytes that came from this end.
+    :ivar passing: shown what passes; says how much of it does.
     """
 
     transport: Any
     peer: SpliceEnd
     received = 0
+    passing: Callable[[bytes], bytes] | None = None
     joined = False  # both ends are connected: bytes pass
     eof = False  # this end sends no more
     gone = False  # this end's connection is lost
@@ -72,10 +79,12 @@ class SpliceEnd(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
-        if self.joined:
-            self.peer.transport.write(data)  # a lost or closing transport drops it
-        else:
+        if not self.joined:
             self._early.append(data)
+            return
+        if self.passing is not None:
+            data = self.passing(data)
+        self.peer.transport.write(data)  # a lost or closing transport drops it
 
     def readConnectionLost(self) -> None:
         self.eof = True
@@ -111,6 +120,8 @@ class SpliceEnd(Protocol):
     def flush(self) -> None:
         """Send on what came before."""
         early, self._early = b"".join(self._early), []
+        if early and self.passing is not None:
+            early = self.passing(early)
         if early:
             self.peer.transport.write(early)
 
@@ -139,7 +150,7 @@ class SpliceEnd(Protocol):
         memory is no reason for the garbage collector to run, and would pile up.
         """
         self.joined = False
-        self.transport = None
+        self.transport = self.passing = None
         del self._splice, self.peer
 
 
@@ -169,6 +180,13 @@ class Splice:
         self._ends: tuple[SpliceEnd, ...] = (self.user, self.machine)
         self._reason = ""
         self._timer: IDelayedCall | None = None
+        self._edges: Edges | None = None
+        self._words: bytes | None = None  # the last ones, once they are to be said
+
+    def follow(self, edges: Edges) -> None:
+        """Look at what passes from now on, so that :meth:`say` can be used."""
+        self._edges = edges
+        self.user.passing, self.machine.passing = self._from_user, self._to_user
 
     @property
     def bytes_to_machine(self) -> int:
@@ -187,6 +205,46 @@ class Splice:
             if end.transport is not None and not end.gone:
                 end.shut()
         self._drain()
+
+    def say(self, ending: Ending) -> None:
+        """
+        End the session from here, with last words behind the message that is under way.
+
+        Whoever calls it sees to it that a message which never ends is cut.
+        """
+        edges = self._edges
+        if edges is None or self._words is not None or self.machine.gone or self.user.gone:
+            return
+        self._reason = ending.reason
+        self._words = edges.last_words(ending)
+        if edges.at_edge:
+            self._speak()
+        else:
+            self.machine.transport.resumeProducing()  # the rest of a frame is not much
+
+    def _from_user(self, data: bytes) -> bytes:
+        assert self._edges is not None
+        if not self._edges.from_user(data):
+            self.user.passing = None
+        return data
+
+    def _to_user(self, data: bytes) -> bytes:
+        assert self._edges is not None
+        if self._words is None:
+            self._edges.to_user(data)
+            return data
+        passed = data[: self._edges.to_user(data, stop=True)]
+        if self._edges.at_edge:
+            # Behind what is returned: it is written first.
+            self.user.transport.write(passed)
+            self._speak()
+            return b""
+        return passed
+
+    def _speak(self) -> None:
+        self.machine.passing = lambda data: b""
+        self.user.transport.write(self._words or b"")
+        self.cut(self._reason)
 
     def connected(self, end: SpliceEnd) -> None:
         """An end has its transport."""
@@ -240,4 +298,5 @@ class Splice:
         for end in self._ends:
             end.let_go()
         self._ends = ()
+        self._edges = None
         del self._on_end

@@ -55,7 +55,7 @@ HELD_BYTES = 64 << 10
 
 _PIECE_COST = 256
 
-_STREAM_TYPE = b"streamtype"
+STREAM_TYPE = b"streamtype"
 _CHANNELS = {channel.name.lower().encode(): channel for channel in Channel}
 _ENOUGH = frozenset({Channel.ERROR, Channel.STDOUT})
 _ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
@@ -243,7 +243,7 @@ class ServerStreams(_Streams):
             super()._take(event)
 
     def _opened(self, event: StreamOpened) -> None:
-        told = b"".join(values(event.headers, _STREAM_TYPE)[:1]).lower()
+        told = b"".join(values(event.headers, STREAM_TYPE)[:1]).lower()
         channel = _CHANNELS.get(told)
         if channel in self._ids:
             self._connection.reset(event.stream_id)
@@ -291,7 +291,7 @@ class ClientStreams(_Streams):
     def start(self) -> None:
         """Open the first stream."""
         self._awaited = channel = self._wanted.popleft()
-        stream_id = self._connection.open([(_STREAM_TYPE, channel.name.lower().encode())])
+        stream_id = self._connection.open([(STREAM_TYPE, channel.name.lower().encode())])
         self._ids[channel], self._channels[stream_id] = stream_id, channel
 
     def settle(self) -> bool:
