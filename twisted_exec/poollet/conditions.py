@@ -14,13 +14,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from twisted_exec.api.conditions import MAX_MESSAGE, Told
 from twisted_exec.api.status import one_line
 from twisted_exec.iri.protos import machine_pb2 as pb
 
 Object = dict[str, Any]
-Told = tuple[str, str, str]
-"""Status, reason and message of a condition."""
-
 READY = "Ready"
 VOLUMES_READY = "VolumesReady"
 INTERFACES_READY = "NetworkInterfacesReady"
@@ -29,7 +27,6 @@ OFF = "powered off, as spec.power says"
 
 MAX_COPIED = 16
 """Conditions of the runtime's own that are copied from one machine."""
-_MAX_MESSAGE = 1024
 _MAX_REASON = 128
 
 STATES: Mapping[int, str] = {
@@ -121,7 +118,7 @@ def parts_status(
             "state": _ATTACHED.get(one.state, "Pending") if one is not None else "Pending",
         }
         if one is not None and one.handle:
-            status["handle"] = one_line(one.handle)[:_MAX_MESSAGE]
+            status["handle"] = one_line(one.handle)[:MAX_MESSAGE]
         if referents.get(name):
             status[field] = {"name": referents[name]}
         old = before.get(name, {})
@@ -143,39 +140,3 @@ def copied(observed: pb.Machine) -> dict[str, Told]:
             status = one.status if one.status in _STATUSES else "Unknown"
             found.setdefault(one.type, (status, one.reason[:_MAX_REASON], one.message))
     return found
-
-
-def with_conditions(
-    known: Sequence[Object], told: Mapping[str, Told], now: str, generation: int | None = None
-) -> list[Object]:
-    """
-    ``known`` with these conditions set; a condition's time moves only when its status does.
-
-    :param told: by type.  Conditions of other types stay.
-    :param generation: what they are about, when objects of the kind count theirs.
-    """
-    before = {one.get("type"): one for one in known}
-    made = [dict(one) for one in known if one.get("type") not in told]
-    made += [
-        _condition(type, one, before.get(type, {}), now, generation) for type, one in told.items()
-    ]
-    order = {one.get("type"): place for place, one in enumerate(known)}
-    return sorted(made, key=lambda one: order.get(one.get("type"), len(order)))
-
-
-def _condition(type: str, told: Told, before: Object, now: str, generation: int | None) -> Object:
-    status, reason, message = told
-    new: Object = {
-        "type": type,
-        "status": status,
-        # A runtime's words end on people's terminals.
-        "reason": one_line(reason),
-        "message": one_line(message)[:_MAX_MESSAGE],
-    }
-    if generation is not None:
-        new["observedGeneration"] = generation
-    if {key: before.get(key, "") for key in new} == new:
-        return dict(before)
-    moved = before.get("status") != status
-    new["lastTransitionTime"] = now if moved else before.get("lastTransitionTime", now)
-    return new

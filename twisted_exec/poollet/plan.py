@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from twisted_exec.api.conditions import Told
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet import conditions
@@ -38,7 +39,7 @@ from twisted_exec.poollet.around import (
 )
 from twisted_exec.poollet.attachments import Attachment, attachments
 from twisted_exec.poollet.claims import provided, release
-from twisted_exec.poollet.conditions import READY, STATES, UNREACHABLE, Told
+from twisted_exec.poollet.conditions import READY, STATES, UNREACHABLE
 from twisted_exec.poollet.parts import Parts, gather, referent
 from twisted_exec.poollet.secret_data import ignition, ignition_key, with_secrets
 from twisted_exec.poollet.telling import parts_status, parts_told, status_patch

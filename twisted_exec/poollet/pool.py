@@ -21,16 +21,17 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.status import APIError, Conflict, GatewayTimeout, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.lease import Lease
 from twisted_exec.kube.watch import Backoff
 from twisted_exec.observe.running import Running
-from twisted_exec.poollet.conditions import READY, with_conditions
-from twisted_exec.poollet.lease import Lease
+from twisted_exec.poollet.conditions import READY
 from twisted_exec.poollet.offers import offered as offered_for
 
 HEARTBEAT_SECONDS = 10.0

@@ -23,7 +23,7 @@ from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import event_pb2
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.poollet.recorder import Recorder
+from twisted_exec.kube.recorder import Recorder
 
 LOOK_SECONDS = 5.0
 MAX_EVENTS = 1000

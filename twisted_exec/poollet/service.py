@@ -31,6 +31,7 @@ from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.serving_certificate import ServingCertificate
 from twisted_exec.kube.watch import Change, Reflector
 from twisted_exec.observe.audit import Trail
@@ -49,7 +50,6 @@ from twisted_exec.poollet.log_route import LogLocator
 from twisted_exec.poollet.loop import Loop
 from twisted_exec.poollet.offers import choice
 from twisted_exec.poollet.pool import Address, Pool, default_addresses
-from twisted_exec.poollet.recorder import Recorder
 from twisted_exec.poollet.routes import PoolletRoutes
 from twisted_exec.poollet.runtime_events import RuntimeEvents
 from twisted_exec.poollet.terms import Terms
@@ -194,7 +194,8 @@ class Poollet(Service):
         self.recorder = Recorder(
             self._client,
             self._reactor,
-            dialect=settings.dialect,
+            about=settings.dialect.workload,
+            component=settings.dialect.poollet,
             host=settings.pool,
             now=now,
             busy=lambda: self.loop.is_busy,

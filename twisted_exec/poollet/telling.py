@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from twisted_exec.api.conditions import Told, with_conditions
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.poollet import conditions
@@ -17,7 +18,6 @@ from twisted_exec.poollet.conditions import (
     READY,
     UNREACHABLE,
     VOLUMES_READY,
-    Told,
 )
 from twisted_exec.poollet.parts import Parts
 from twisted_exec.poollet.terms import Terms
@@ -51,7 +51,7 @@ def status_patch(
         known = status.get("conditions") or []
         kept = [one for one in known if one.get("type") in told] if only else known
         generation = machine["metadata"].get("generation")
-        new = conditions.with_conditions(kept, told, now, generation)
+        new = with_conditions(kept, told, now, generation)
         if new != known:
             patch["conditions"] = new
     return [PatchStatus(patch)] if patch else []

@@ -1,9 +1,9 @@
 """
-Events: what a poollet tells the users of its machines.
+Events: what a program tells the users of objects that it looks after.
 
 What happens again is counted, not told again; what happens with ever new words
-is told as one; who has much to tell of one machine is heard now and then.  So
-however a machine fails, it costs the API server a bounded number of objects and
+is told as one; who has much to tell of one object is heard now and then.  So
+however one fails, it costs the API server a bounded number of objects and
 of writes.  Nothing waits for an Event, and none is worth an error: what cannot
 be told is tried again for a while, then forgotten.
 
@@ -25,22 +25,20 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import EVENT_SECONDS, EVENTS
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import AlreadyExists, APIError, NotFound, one_line
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff
 
-"""The ``source.component`` of our Events."""
-
 MAX_KEPT = 1024
-"""Events, machines and reasons that are remembered."""
+"""Events, objects and reasons that are remembered."""
 BURST = 25
-"""Events of one machine at once; then one more each :data:`REFILL_SECONDS`."""
+"""Events of one object at once; then one more each :data:`REFILL_SECONDS`."""
 REFILL_SECONDS = 300.0
 MAX_SIMILAR = 10
-"""Messages of one machine and reason within :data:`SIMILAR_SECONDS` that are told apart."""
+"""Messages of one object and reason within :data:`SIMILAR_SECONDS` that are told apart."""
 SIMILAR_SECONDS = 600.0
 
 _COMBINED = "(combined from similar events): "
@@ -67,7 +65,7 @@ class _Told:
 
 @dataclass
 class _Bucket:
-    """How much one machine may still have told."""
+    """How much one object may still have told."""
 
     left: float
     at: float
@@ -75,7 +73,7 @@ class _Bucket:
 
 @dataclass
 class _Similar:
-    """The messages of one machine and reason, lately."""
+    """The messages of one object and reason, lately."""
 
     since: float
     messages: set[str]
@@ -85,8 +83,9 @@ class Recorder:
     """
     Writes Events about objects, some time soon.
 
-    :param dialect: of the objects, which in lists may not tell what they are; says who tells.
-    :param host: of ``source``: which of all poollets this is.
+    :param about: the kind of the objects, which in lists may not tell what they are.
+    :param component: who tells, ``source.component``.
+    :param host: of ``source``: which of all of its kind this is.
     :param now: seconds since the epoch.
     :param busy: there is more important work just now; Events wait for its end, not for long.
     """
@@ -98,13 +97,14 @@ class Recorder:
         client: IKubeClient,
         clock: IReactorTime,
         *,
-        dialect: Dialect,
+        about: Resource,
+        component: str,
         host: str,
         now: Callable[[], float] = time.time,
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client, self._clock, self._now, self._busy = client, clock, now, busy
-        self._dialect, self._host = dialect, host
+        self._about, self._component, self._host = about, component, host
         self._told: OrderedDict[_Key, _Told] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._similar: OrderedDict[tuple[str, str, str], _Similar] = OrderedDict()
@@ -135,7 +135,8 @@ class Recorder:
             key, message = (uid, type, reason, None), _COMBINED + message
         told = self._told.get(key)
         if told is None:
-            told = _Told(self._body(about, key, at), about["metadata"].get("namespace", ""), 0, at)
+            body = self._body(about, key, at)
+            told = _Told(body, body["metadata"]["namespace"], 0, at)
             _keep(self._told, key, told)
         self._told.move_to_end(key)
         told.count += 1
@@ -183,8 +184,8 @@ class Recorder:
     def _body(self, about: Object, key: _Key, at: float) -> Object:
         metadata = about["metadata"]
         involved = {
-            "apiVersion": self._dialect.workload.api_version,
-            "kind": self._dialect.workload.kind,
+            "apiVersion": self._about.api_version,
+            "kind": self._about.kind,
             "namespace": metadata.get("namespace", ""),
             "name": metadata["name"],
             "uid": metadata["uid"],
@@ -197,13 +198,14 @@ class Recorder:
             "kind": EVENTS.resource.kind,
             "metadata": {
                 "name": f"{metadata['name'][:200]}.{digest}",
-                "namespace": metadata.get("namespace", ""),
+                # Where Kubernetes has those about objects that are in no namespace.
+                "namespace": metadata.get("namespace") or "default",
             },
             "involvedObject": involved,
             "type": key[1],
             "reason": key[2],
-            "source": {"component": self._dialect.poollet, "host": self._host},
-            "reportingComponent": self._dialect.poollet,
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
             "reportingInstance": self._host,
             "firstTimestamp": timestamp(at),
         }
@@ -231,7 +233,7 @@ class Recorder:
                     await deferLater(self._clock, backoff.pause())
 
     def _refused(self, key: _Key, told: _Told, error: APIError) -> None:
-        """Try again what may pass; forget what never will, such as a machine that is gone."""
+        """Try again what may pass; forget what never will, such as of an object that is gone."""
         told.failures += 1
         if error.code in (429, *range(500, 600)) and told.failures < _ATTEMPTS:
             self._waiting[key] = None

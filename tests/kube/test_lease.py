@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.poollet.lease`."""
+"""Tests for :mod:`twisted_exec.kube.lease`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds import LEASES
 from twisted_exec.api.status import Forbidden, NotFound
-from twisted_exec.poollet.lease import Lease
+from twisted_exec.kube.lease import Lease
 from twisted_exec.testing.cluster import MemoryCluster
 
 NAMESPACE = "ironcore-machinepool-lease"
@@ -27,8 +27,8 @@ class LeaseTests(SynchronousTestCase):
     def make(self, namespace: str = NAMESPACE) -> Lease:
         return Lease(self.client, namespace, "pool-a", lambda: self.time)
 
-    def renew(self, lease: Lease | None = None) -> None:
-        self.successResultOf(Deferred.fromCoroutine((lease or self.lease).renew()))
+    def renew(self, lease: Lease | None = None, owner: Any = None) -> None:
+        self.successResultOf(Deferred.fromCoroutine((lease or self.lease).renew(owner)))
 
     def spec(self) -> Any:
         return self.cluster.objects[LEASES.resource, NAMESPACE, "pool-a"]["spec"]
@@ -74,3 +74,13 @@ class LeaseTests(SynchronousTestCase):
         """A dialect without leases keeps none."""
         self.renew(self.make(""))
         self.assertEqual(self.cluster.requests, [])
+
+    def test_owned(self) -> None:
+        """It names whose it is, and another when that was made anew: or it would go with the old."""
+        lease = Lease(self.client, NAMESPACE, "pool-a", lambda: self.time, holder="pool-a")
+        for uid in ("u-1", "u-1", "u-2"):
+            owner = {"apiVersion": "v1", "kind": "Node", "name": "pool-a", "uid": uid}
+            self.renew(lease, owner)
+            stored = self.cluster.objects[LEASES.resource, NAMESPACE, "pool-a"]
+            self.assertEqual(stored["metadata"]["ownerReferences"], [owner])
+        self.assertEqual(self.spec()["holderIdentity"], "pool-a")

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.poollet.recorder`: a cluster in memory."""
+"""Tests for :mod:`twisted_exec.kube.recorder`: a cluster in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from twisted_exec.api import kinds
 from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
 from twisted_exec.api.times import timestamp
-from twisted_exec.poollet import recorder
-from twisted_exec.poollet.recorder import BURST, MAX_SIMILAR, REFILL_SECONDS, Recorder
+from twisted_exec.kube import recorder
+from twisted_exec.kube.recorder import BURST, MAX_SIMILAR, REFILL_SECONDS, Recorder
 from twisted_exec.testing.cluster import MemoryCluster
 
 EPOCH = 1_700_000_000.0
@@ -36,7 +36,8 @@ class RecorderTests(SynchronousTestCase):
         return Recorder(
             self.client,
             self.clock,
-            dialect=IRONCORE,
+            about=IRONCORE.workload,
+            component=IRONCORE.poollet,
             host="pool-a",
             now=self.clock.seconds,
             busy=lambda: self.busy,
@@ -92,6 +93,13 @@ class RecorderTests(SynchronousTestCase):
         )
         self.assertEqual(event["firstTimestamp"], timestamp(EPOCH))
         self.assertTrue(event["metadata"]["name"].startswith("vm."))
+
+    def test_no_namespace(self) -> None:
+        """What is said of an object that is in no namespace is told in ``default``."""
+        about = {"metadata": {"name": "node-a", "uid": "u-1"}}
+        self.recorder.record(about, "Normal", "Started", "it runs")
+        (event,) = self.successResultOf(self.client.list(kinds.EVENTS.resource, "default"))["items"]
+        self.assertEqual(event["involvedObject"]["namespace"], "")
 
     def test_counted(self) -> None:
         """The same again is counted, and only then written."""

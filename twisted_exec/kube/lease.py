@@ -1,8 +1,9 @@
 """
-The pool's lease: a heartbeat that costs the API server less than a pool's status.
+A lease as a heartbeat, which costs the API server less than a status.
 
-Source: ironcore v0.5 ``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.
-The namespace is an administrator's to make, as there.
+Source: ``k8s.io/component-helpers/apimachinery/lease/controller.go`` for Nodes, and ironcore v0.5
+``poollet/machinepoollet/controllers/machinepool_heartbeat.go``.  The namespace is an administrator's
+to make, as there.
 """
 
 from __future__ import annotations
@@ -24,27 +25,38 @@ class Lease:
     """
     Holds one lease, as long as somebody renews it.
 
-    :param namespace: where; empty when the dialect's poollets keep none.
+    :param namespace: where; empty when none is to be kept.
     :param now: seconds since the epoch.
+    :param holder: who holds it; by default one that is made up, which no other process has.
     """
 
     _log = Logger()
 
     def __init__(
-        self, client: IKubeClient, namespace: str, name: str, now: Callable[[], float]
+        self,
+        client: IKubeClient,
+        namespace: str,
+        name: str,
+        now: Callable[[], float],
+        holder: str = "",
     ) -> None:
         self._client, self._namespace, self._name, self._now = client, namespace, name, now
-        self._holder = f"{name}_{uuid.uuid4()}"
-        self._acquired = ""
+        self._holder = holder or f"{name}_{uuid.uuid4()}"
+        self._acquired = self._owner = ""
         self.problem = ""
         """Why the lease is not ours, or empty."""
 
-    async def renew(self) -> None:
-        """Hold it for another while.  Whatever keeps us from it is told, once."""
+    async def renew(self, owner: Object | None = None) -> None:
+        """
+        Hold it for another while.  Whatever keeps us from it is told, once.
+
+        :param owner: whose it is (``apiVersion``, ``kind``, ``name``, ``uid``), so that it goes
+            when that goes; another one with time.
+        """
         if not self._namespace:
             return
         try:
-            await self._renew()
+            await self._renew(owner)
             problem = ""
         except APIError as error:
             problem = error.message
@@ -55,7 +67,7 @@ class Lease:
             self._log.warn("lease {place} cannot be kept: {why}", place=place, why=problem)
         self.problem = problem
 
-    async def _renew(self) -> None:
+    async def _renew(self, owner: Object | None) -> None:
         now = precise_timestamp(self._now())
         renewed = {
             "holderIdentity": self._holder,
@@ -64,21 +76,24 @@ class Lease:
         }
         if not self._acquired:
             renewed["acquireTime"] = now
+        owned: Object = {"ownerReferences": [owner]} if owner is not None else {}
+        patch: Object = {"spec": renewed}
+        if owner is not None and owner["uid"] != self._owner:
+            patch["metadata"] = owned
         try:
-            await self._client.patch(
-                LEASES.resource, self._name, {"spec": renewed}, self._namespace
-            )
+            await self._client.patch(LEASES.resource, self._name, patch, self._namespace)
         except APIError as error:
             if error.code != NotFound.code:
                 raise
-            await self._make({**renewed, "acquireTime": now})
+            await self._make({**renewed, "acquireTime": now}, owned)
         self._acquired = self._acquired or now
+        self._owner = owner["uid"] if owner is not None else ""
 
-    async def _make(self, spec: Object) -> None:
+    async def _make(self, spec: Object, owned: Object) -> None:
         lease = {
             "apiVersion": LEASES.resource.api_version,
             "kind": LEASES.resource.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, **owned},
             "spec": spec,
         }
         await self._client.create(LEASES.resource, lease, self._namespace)
