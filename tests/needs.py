@@ -63,6 +63,18 @@ def kubelet_streams_program() -> str:
     return os.environ.get("KUBELET_STREAMS") or shutil.which("kubelet-streams") or ""
 
 
+def leaf_clusters() -> str | None:
+    """Why real clusters, one a leaf of the other, cannot be tried here, or ``None``."""
+    if not kubelet_node_program():
+        return "kubelet-node is not on PATH, nor where KUBELET_NODE says (see tests/interop)"
+    return kube_apiserver() or kubectl()
+
+
+def kubelet_node_program() -> str:
+    """Where a kubelet with processes of this host is, or nothing."""
+    return os.environ.get("KUBELET_NODE") or shutil.which("kubelet-node") or ""
+
+
 def chromium() -> str | None:
     """Why a page in a real browser cannot be tried here, or ``None``."""
     return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"

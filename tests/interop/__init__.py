@@ -16,6 +16,12 @@ nothing, passes them over.
 
       cd tests/interop/kubelet && go build -o WHERE/kubelet-streams .
 
+* ``leaf_clusters`` is what the trials of leaf clusters have: two kube-apiservers as below, and a
+  kubelet of the same parts, as ``kubelet-node`` on ``PATH`` or where ``KUBELET_NODE`` says.  To
+  build it::
+
+      cd tests/interop/kubelet && go build -o WHERE/kubelet-node ./node
+
 * ``kube_apiserver``: kube-apiserver 1.33.1, whose answers to writes are recorded, is asked
   again, for five minutes; with ``etcd``, as ``kube-apiserver`` on ``PATH`` or where
   ``KUBE_APISERVER`` says.  To build it::

@@ -38,24 +38,22 @@ class HostCluster:
     """
     etcd and kube-apiserver.
 
+    :param store: URL of an etcd that runs already, with another's objects in it.
     :ivar kubeconfig: of an administrator.
+    :ivar store: etcd's URL.
     """
 
-    def __init__(self, kube_apiserver: str, name: str) -> None:
+    def __init__(self, kube_apiserver: str, name: str, store: str = "") -> None:
         self.programs = Programs(f"{name}-", keep=bool(os.environ.get("KEEP_LOGS")))
         self.pki: PKI = create_pki(self.programs.path("pki"))
-        self.port, self._store, self._peers = (free_port() for _ in range(3))
+        self.port, self._peers = free_port(), free_port()
+        self.store = store or f"http://127.0.0.1:{free_port()}"
         self._kube_apiserver = kube_apiserver
         self.kubeconfig = self.user("admin", ["system:masters"])
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
-
-    @property
-    def store(self) -> str:
-        """etcd's URL."""
-        return f"http://127.0.0.1:{self._store}"
 
     def client(self, user: str, groups: list[str]) -> Pair:
         """A client certificate."""
@@ -83,12 +81,12 @@ class HostCluster:
         """End all, and forget everything."""
         self.programs.stop()
 
-    def start_store(self) -> None:
+    def start_store(self, program: str = "etcd") -> None:
         """Returns when etcd answers."""
         store, peers = self.store, f"http://127.0.0.1:{self._peers}"
         self.programs.run(
             "etcd",
-            "etcd",
+            program,
             "--data-dir=etcd",
             f"--listen-client-urls={store}",
             f"--advertise-client-urls={store}",
