@@ -33,7 +33,7 @@ door                      what is behind it
 :class:`IStreamLocator`   where a proxy's stream goes next
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
 :class:`ILeases`          one Lease: ``kube.election.ClientLeases``, ``apiserver.leading``
-:class:`ILeader`          acts while it leads: ``apiserver.leading.Leading``
+:class:`ILeader`          acts while it leads: ``kube.leading.Leading``
 :class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
 :class:`IAuthorizer`      may they: ``auth.rbac``, ``auth.delegated``
 :class:`IRulesAuthorizer`  the same by rules that it can tell: ``auth.rbac``

@@ -29,7 +29,7 @@ from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
-from twisted_exec.apiserver.leading import ElectedLeading, Leading
+from twisted_exec.apiserver.leading import ElectedLeading
 from twisted_exec.apiserver.log import LogLocator, add_log
 from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
@@ -48,6 +48,7 @@ from twisted_exec.apiserver.site import APIDispatcher, Documents, add_consoles
 from twisted_exec.apiserver.verbs import Verbs
 from twisted_exec.apiserver.watch import Watches
 from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.kube.leading import Leading
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink

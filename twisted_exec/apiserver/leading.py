@@ -24,9 +24,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES, Object
@@ -34,63 +33,14 @@ from twisted_exec.apiserver.options import MANAGER, WriteOptions
 from twisted_exec.apiserver.reports import OURSELVES
 from twisted_exec.apiserver.verbs import Target, Verbs
 from twisted_exec.kube.election import Election, new_lease
-from twisted_exec.kube.interfaces import ILeader, ILeases
+from twisted_exec.kube.interfaces import ILeases
+from twisted_exec.kube.leading import Leading, Make
 from twisted_exec.storage.history import key_of
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
 NAMESPACE, LEASE = "kube-system", "exec-apiserver"
 
-Make = Callable[[], Sequence[Service]]
-
 _OPTIONS = WriteOptions(manager=MANAGER)
-
-
-@implementer(ILeader)
-class Leading(Service):
-    """
-    Services that run as long as this one does, or as long as it is elected.
-
-    :param make: makes them anew.
-    :ivar services: those that run.
-    """
-
-    _log = Logger()
-
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self.services: Sequence[Service] = ()
-
-    def startService(self) -> None:
-        """Lead."""
-        super().startService()
-        self.elected()
-
-    def stopService(self) -> Deferred[None]:
-        """Lead no longer."""
-        super().stopService()
-        return self.deposed()
-
-    def elected(self) -> None:
-        """As :meth:`ILeader.elected`."""
-        self.services = self._make()
-        for each in self.services:
-            try:
-                each.startService()
-            except Exception:  # the others are no worse for it
-                self._log.failure("{name} cannot start", name=type(each).__name__)
-
-    def deposed(self) -> Deferred[None]:
-        """As :meth:`ILeader.deposed`."""
-        services, self.services = self.services, ()
-        ending = [maybeDeferred(each.stopService) for each in reversed(services) if each.running]
-        return Deferred.fromCoroutine(self._ended(ending))
-
-    async def _ended(self, ending: Sequence[Deferred[None]]) -> None:
-        for each in ending:
-            try:
-                await each
-            except Exception:  # the others end, too
-                self._log.failure("what the leader did did not end well")
 
 
 @implementer(ILeases)
