@@ -1,0 +1,239 @@
+"""Tests for :mod:`twisted_exec.nodeserver.service`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+
+from tests.nodeserver.support import put_pod
+from twisted_exec.nodeserver.hop import Hop
+from twisted_exec.nodeserver.routes import Route, of_pod
+from twisted_exec.streaming.interfaces import (
+    MACHINE_DELETED,
+    REVOKED,
+    SHUTTING_DOWN,
+    Ending,
+)
+from twisted_exec.streaming.site import Request, respond_text
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.peer import peer_certificate
+
+from .chain import JANE, NODE, SERVING, ServerCase
+
+EXEC = "/exec/default/web/main"
+
+
+class Streams:
+    """A route whose sessions the test looks at."""
+
+    def __init__(self) -> None:
+        self.endings: list[Ending] = []
+        self.sessions: list[Any] = []
+        self.uid = "uid-1"
+        self.stays = False
+
+    def __call__(self, hop: Hop) -> Iterable[Route]:
+        async def answer(request: Request, names: Mapping[str, str]) -> None:
+            user = await hop.gate.who(request)
+            await hop.gate.may(user, NODE, ("proxy",), "create")
+            request.subject = replace(request.subject, pool=NODE, uid=self.uid)
+            session = hop.sessions.open(request.subject)
+            session.carry(lambda ending: self._end(session, ending), lambda: session.over("cut"))
+            self.sessions.append(session)
+            respond_text(request, 200, request.subject.session)
+
+        yield from of_pod("exec", answer, ["GET", "POST"], "exec")
+
+    def _end(self, session: Any, ending: Ending) -> None:
+        self.endings.append(ending)
+        if not self.stays:
+            session.over(ending.reason)
+
+
+class Part:
+    """What runs beside the server."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name = log, name
+        self.stopping: Deferred[None] = Deferred()
+
+    def start(self) -> None:
+        self.log.append(f"start {self.name}")
+
+    def stop(self) -> Deferred[None]:
+        self.log.append(f"stop {self.name}")
+        self.stopping.callback(None)
+        return self.stopping
+
+
+class StartTests(ServerCase):
+    """What it needs to start."""
+
+    async def fails(self, **more: Any) -> str:
+        with self.assertRaises(TLSConfigError) as caught:
+            await self.start(**more)
+        return str(caught.exception)
+
+    async def test_no_certificate(self) -> None:
+        """A certificate that is not there keeps it from starting, and it says so."""
+        told = await self.fails(certificate=str(self.directory / "none.crt"))
+        self.assertIn("serving certificate: cannot read", told)
+
+    async def test_no_client_ca(self) -> None:
+        """So does a CA of clients."""
+        self.assertIn("none.crt", await self.fails(client_ca=str(self.directory / "none.crt")))
+
+    async def test_reload(self) -> None:
+        """A certificate that is replaced is shown to who comes next."""
+        await self.start()
+        self.assertEqual((await self.ask("/healthz")).code, 200)
+        renewed = SERVING.issue_server(["127.0.0.1"], common_name="renewed")
+        self.write("tls.key", renewed.key_pem)
+        self.write("tls.crt", renewed.certificate_pem)
+        shown: list[str] = []
+
+        async def look() -> bool:
+            found = await self.endpoint().connect(Factory.forProtocol(Protocol))
+            peer = peer_certificate(found.transport)
+            found.transport.abortConnection()
+            shown.append(peer.common_name if peer else "")
+            return shown[-1] == "renewed"
+
+        while not await look():
+            pass
+        self.assertIn(shown[0], ("node", "renewed"))
+
+    async def test_parts(self) -> None:
+        """What runs beside it begins in order, and ends in reverse order behind the sessions."""
+        log: list[str] = []
+        await self.start(parts=[Part(log, "a"), Part(log, "b")])
+        await self.stop()
+        self.assertEqual(log, ["start a", "start b", "stop b", "stop a"])
+
+
+class HealthTests(ServerCase):
+    """The port of probes."""
+
+    async def test_paths(self) -> None:
+        """Anyone may ask there whether it lives and is ready, and nothing else."""
+        await self.start()
+        for path in ("/healthz", "/livez"):
+            self.assertEqual(await self.healthy(path), (200, b"ok"))
+        code, listing = await self.healthy("/readyz")
+        self.assertEqual(code, 200)
+        for name in (b"serving", b"root", b"leaves", b"pods"):
+            self.assertIn(b"[+]%s ok" % name, listing)
+        for path in ("/metrics", "/pods", EXEC):
+            self.assertEqual((await self.healthy(path))[0], 404)
+
+    async def test_not_known_yet(self) -> None:
+        """As long as leaves or Pods are not known it is not ready."""
+        await self.start()
+        self.leaves.synced = False  # type: ignore[misc]
+        code, listing = await self.healthy("/readyz")
+        self.assertEqual(code, 503)
+        self.assertIn(b"[-]leaves failed", listing)
+
+    async def test_behind_the_gate(self) -> None:
+        """The port of streams answers probes, too, to whoever may ask."""
+        await self.start()
+        self.allowed["jane"] = {("get", "proxy")}
+        for identity in (JANE, None):
+            answer = await self.ask("/healthz", identity=identity)
+            self.assertEqual(answer.code, 200 if identity else 401)
+
+    async def test_figures(self) -> None:
+        """``/metrics`` counts sessions, and what was refused."""
+        streams = Streams()
+        await self.start(streams)
+        await self.ask(EXEC)
+        await self.ask(EXEC, identity=None)
+        figures = (await self.ask("/metrics")).body.decode()
+        self.assertIn("twisted_exec_sessions_active 1.0", figures)
+        self.assertIn('twisted_exec_sessions_refused_total{code="401"} 1.0', figures)
+
+
+class EndTests(ServerCase):
+    """What ends sessions."""
+
+    async def setUpStreams(self, **more: Any) -> Streams:
+        streams = Streams()
+        await self.start(streams, **more)
+        pod = put_pod(self.root, "web", NODE)
+        self.pod, streams.uid = pod, pod["metadata"]["uid"]
+        self.assertEqual((await self.ask(EXEC)).code, 200)
+        return streams
+
+    async def test_pod_gone(self) -> None:
+        """A Pod that is gone from the root ends its sessions; one that is being deleted does not yet."""
+        streams = await self.setUpStreams()
+        metadata = {**self.pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        self.root_pods.tell(self.pod, {**self.pod, "metadata": metadata})
+        self.assertEqual(streams.endings, [])
+        self.root_pods.tell(self.pod, None)
+        self.assertEqual(streams.endings, [Ending(MACHINE_DELETED, 'pod "web" was deleted')])
+
+    async def test_pod_made_anew(self) -> None:
+        """So does another Pod of the same name."""
+        streams = await self.setUpStreams()
+        self.root_pods.tell(
+            self.pod, {**self.pod, "metadata": {**self.pod["metadata"], "uid": "x"}}
+        )
+        self.assertEqual(len(streams.endings), 1)
+
+    async def test_leaf_gone(self) -> None:
+        """Sessions end with the leaf that their Node stood for, and with no other change."""
+        streams = await self.setUpStreams()
+        self.leaves.tell()
+        self.assertEqual(streams.endings, [])
+        self.leaves.leaves.clear()
+        self.leaves.tell()
+        wanted = f'node "{NODE}" does not stand for leaf "one" now'
+        self.assertEqual([each.message for each in streams.endings], [wanted])
+
+    async def test_withdrawn(self) -> None:
+        """Who may no more is out, once it is asked about again; nobody else is."""
+        streams = await self.setUpStreams()
+        self.allowed["jane"] = {("create", "proxy")}
+        self.assertEqual((await self.ask(EXEC, identity=JANE)).code, 200)
+        await self.server.withdrawal.review()
+        self.assertEqual(streams.endings, [])
+        self.allowed["jane"] = set()
+        await self.server.withdrawal.review()
+        self.assertEqual([each.reason for each in streams.endings], [REVOKED])
+        self.assertIn("user=jane", streams.endings[0].message)
+
+    async def test_stop(self) -> None:
+        """It stops with a reason for every session; meanwhile it is not ready and takes no new one."""
+        streams = await self.setUpStreams(drain_seconds=10.0)
+        streams.stays = True
+        stopping = self.server.stopService()
+        self.assertEqual([each.reason for each in streams.endings], [SHUTTING_DOWN])
+        code, listing = await self.healthy("/readyz")
+        self.assertEqual(code, 503)
+        self.assertIn(b"[-]serving failed", listing)
+        answer = await self.ask(EXEC)
+        self.assertEqual(answer.code, 503)
+        self.assertIn((b"retry-after", b"1"), [(n.lower(), v) for n, v in answer.headers])
+        self.assertIn("shutting down", json.loads(answer.body)["message"])
+        streams.sessions[0].over("ended")
+        await stopping
+        ends = [event for event in self.audit.events if event["event"] == "end"]
+        self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
+
+    async def test_stop_in_time(self) -> None:
+        """A session that does not end is cut."""
+        streams = await self.setUpStreams(drain_seconds=0.1)
+        streams.stays = True
+        await self.stop()
+        self.assertEqual(len(self.server.sessions), 0)
+
+    async def test_crowd(self) -> None:
+        """There are only so many sessions at once."""
+        await self.setUpStreams(sessions=1)
+        self.assertEqual((await self.ask(EXEC)).code, 429)

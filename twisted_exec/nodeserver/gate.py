@@ -1,0 +1,188 @@
+"""
+Who asks a node server, and may they: as a kubelet finds it out.
+
+Whoever asks shows a client certificate or a bearer token.  Nobody is anonymous, and nobody
+speaks for others: a root's API server does not tell for whom it asks, so a header that claims to is
+thrown away before anyone could believe it.  What they may is a question about the Node (``nodes/NAME`` and
+a subresource), which the root answers; answers count for ten seconds at most.
+
+One thing is stricter than in a kubelet: whatever opens a stream is a ``create``, whatever the method.  A
+WebSocket is a ``GET``, and who may only read Nodes is not to run commands on them.
+
+Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes#136550.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from twisted.internet.defer import Deferred
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api.status import Forbidden, Unauthorized, one_line
+from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
+from twisted_exec.auth.shown import Shown
+from twisted_exec.streaming.interfaces import Subject
+from twisted_exec.streaming.site import Request
+from twisted_exec.wire.upgrade import is_credential_header
+
+PROXY = ("proxy",)
+"""The subresource of a Node that streams and logs need."""
+
+STREAMS = frozenset({"exec", "attach", "portforward", "run"})
+"""Subresources of a Pod that open a stream."""
+
+_SUBRESOURCES = {
+    "stats": ("stats",),
+    "metrics": ("metrics",),
+    "pods": ("pods", *PROXY),
+    "runningpods": ("pods", *PROXY),
+    "healthz": ("healthz", *PROXY),
+}
+_VERBS = {
+    b"POST": "create",
+    b"GET": "get",
+    b"HEAD": "get",
+    b"PUT": "update",
+    b"PATCH": "patch",
+    b"DELETE": "delete",
+}
+
+
+def subresources_of(path: bytes) -> Sequence[str]:
+    """What of a Node a path is about; any one of them suffices."""
+    return _SUBRESOURCES.get(path.split(b"/")[1].decode("ascii", "replace"), PROXY)
+
+
+def verb_of(method: bytes, subresource: str) -> str:
+    """
+    The verb that a request needs.
+
+    :param subresource: of the Pod, as in :class:`~twisted_exec.streaming.interfaces.Subject`.
+    """
+    return "create" if subresource in STREAMS else _VERBS.get(method, "get")
+
+
+@implementer(IAuthenticator)
+class NamedCertificates:
+    """
+    Client certificates of some names only.
+
+    A certificate of the same CA that has another name is not passed over but refused: whoever shows
+    it is not let in as somebody else.
+    """
+
+    def __init__(self, certificates: IAuthenticator, names: Collection[str]) -> None:
+        self._certificates, self._names = certificates, frozenset(names)
+
+    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        return self._certificates.authenticate(request).addCallback(self._checked)
+
+    def _checked(self, user: User | None) -> User | None:
+        if user is not None and user.name not in self._names:
+            raise Unauthorized(f'certificates of "{one_line(user.name)}" are not accepted here')
+        return user
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """Who asks, and by what."""
+
+    user: User
+    shown: Shown
+
+
+class Gate:
+    """
+    Authentication and authorization of every path.
+
+    It remembers who opened each session, to ask again (:meth:`review`).
+
+    :param authenticator: knows everyone who may be known here.
+    :param authorizer: knows what they may.
+    """
+
+    def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
+        self._authenticator, self._authorizer = authenticator, authorizer
+        self._askings: dict[str, _Asking] = {}
+        self._answering: set[str] = set()
+
+    async def who(self, request: Request) -> User:
+        """
+        Who asks.  Asked again about the same request, it says the same.
+
+        :raises Unauthorized: nobody whom we know.
+        :raises APIError: it could not be found out.
+        """
+        known = self._askings.get(request.subject.session)
+        if known is not None:
+            return known.user
+        _strip(request.requestHeaders)
+        user = await self._authenticator.authenticate(request)
+        if user is None:
+            raise Unauthorized
+        self._askings[request.subject.session] = _Asking(user, Shown(request))
+        return user
+
+    @contextmanager
+    def answering(self, request: Request) -> Iterator[None]:
+        """Meanwhile it is not forgotten who asks, though there is no session yet."""
+        session = request.subject.session
+        self._answering.add(session)
+        try:
+            yield
+        finally:
+            self._answering.discard(session)
+
+    async def may(self, user: User, node: str, subresources: Sequence[str], verb: str) -> None:
+        """
+        :param node: the Node's name in the root; empty for all Nodes.
+        :param subresources: of the Node; one that they may is enough.
+        :raises Forbidden: they may none of them.
+        :raises APIError: it could not be found out.
+        """
+        for subresource in subresources:
+            asked = Attributes(user, verb, "", "v1", "nodes", subresource, name=node)
+            decision = await self._authorizer.authorize(asked)
+            if decision.allowed:
+                return
+        raise Forbidden(
+            f"Forbidden (user={one_line(user.name)}, verb={verb}, resource=nodes, "
+            f"subresource(s)=[{' '.join(subresources)}])",
+            details={"name": node, "kind": "nodes"},
+        )
+
+    async def review(self, subject: Subject) -> None:
+        """
+        Ask again whether a session may be.
+
+        :raises Unauthorized: its user is not known any more, or is somebody else by now.
+        :raises Forbidden: its user may not any more.
+        :raises APIError: it could not be found out.
+        """
+        asking = self._askings.get(subject.session)
+        if asking is None:
+            return
+        user = await self._authenticator.authenticate(asking.shown)  # type: ignore[arg-type]
+        if user is None or user.name != asking.user.name:
+            raise Unauthorized
+        self._askings[subject.session] = replace(asking, user=user)
+        await self.may(user, subject.pool, PROXY, verb_of(b"GET", subject.subresource))
+
+    def forget_all_but(self, sessions: Iterable[str]) -> None:
+        """Only these sessions are left, and what is being answered."""
+        live = self._answering.union(sessions)
+        for session in [session for session in self._askings if session not in live]:
+            del self._askings[session]
+
+
+def _strip(headers: Headers) -> None:
+    """Nobody here, or behind us, shall find who somebody claims to speak for."""
+    for name, _ in list(headers.getAllRawHeaders()):
+        if is_credential_header(name) and name.lower() != b"authorization":
+            headers.removeHeader(name)

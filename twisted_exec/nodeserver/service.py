@@ -1,0 +1,264 @@
+"""
+The node server as a service: what it listens on, whom it lets in, and how it stops.
+
+It stops so that nobody is cut off without a word: first it is not ready, so that a root's next
+streams go to another replica, and takes no session more; then its sessions end, each with the reason;
+only then it listens no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.auth.delegated import DelegatedAuthenticator, DelegatedAuthorizer
+from twisted_exec.auth.interfaces import IAuthenticator, IAuthorizer
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.nodeserver.endings import Endings
+from twisted_exec.nodeserver.gate import Gate, NamedCertificates
+from twisted_exec.nodeserver.health import HealthRoutes
+from twisted_exec.nodeserver.hop import HOP, Hop
+from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.routes import NodeRoutes, Route
+from twisted_exec.nodeserver.serving import NodeCertificate
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.interfaces import IAuditSink
+from twisted_exec.observe.metrics import SessionMetrics, new_registry
+from twisted_exec.observe.starting import Starting
+from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Dispatcher, Site
+from twisted_exec.streaming.withdrawal import Withdrawal
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.server import ServerTLS
+
+MAX_BODY_BYTES = 64 << 10
+"""Nothing that a kubelet is asked has a body."""
+
+STOPPING = "the node server is shutting down"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What a node server is told.  Paths are PEM files; they are read again when they change.
+
+    :param listen: a Twisted endpoint string without TLS; port 0 is any free one.
+    :param certificate_directory: where certificate and key are that the root is asked for,
+        instead of ``certificate`` and ``key``.
+    :param names: DNS names and IP addresses that such a certificate is to have: where the
+        root reaches us.
+    :param client_ca: the CA of the root's API server, as a client, and of others who may come.
+    :param client_names: of certificates; none means all of that CA.
+    :param health_listen: likewise as ``listen``; empty for no such port.
+    :param sessions: at once.
+    """
+
+    listen: str = "tcp:10250"
+    certificate: str = ""
+    key: str = ""
+    certificate_directory: str = ""
+    names: Sequence[str] = ()
+    client_ca: str = ""
+    client_names: Collection[str] = ()
+    health_listen: str = ""
+    drain_seconds: float = 5.0
+    sessions: int = 4096
+
+
+class Part(Protocol):
+    """What runs beside the server: the registry, the Pods of the root, upkeep of Nodes."""
+
+    def start(self) -> object:
+        """Begin; nothing is waited for."""
+
+    def stop(self) -> object:
+        """Begin to end; waited for, when it is a Deferred."""
+
+
+Make = Callable[[Hop], Iterable[Route]]
+"""Makes routes of what they work with."""
+
+
+class NodeServer(Starting):
+    """
+    Answers the API server of a root as a kubelet does.
+
+    :param client: of the root.
+    :param leaves: provides :class:`ILeaves`.
+    :param root_pods: provides :class:`IRootPods`.
+    :param audit: where session records go.
+    :param make: the routes, besides those that are about the server itself.
+    :param parts: started before it listens, and stopped, in reverse order, when all sessions are over.
+    :param authorizer: instead of asking the root.
+    :param checks: called when starting; what one raises keeps the server from it.
+    """
+
+    told = "the node server"
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: IKubeClient,
+        leaves: ILeaves,
+        root_pods: IRootPods,
+        audit: IAuditSink,
+        reactor: Any,
+        *,
+        make: Sequence[Make] = (),
+        parts: Sequence[Part] = (),
+        authorizer: IAuthorizer | None = None,
+        checks: Sequence[Callable[[], object]] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.settings, self.address = settings, None
+        self._client, self._leaves, self._root_pods = client, leaves, root_pods
+        self._reactor, self._parts, self._checks = reactor, parts, checks
+        self._ports: list[IListeningPort] = []
+        self._is_stopping = False
+        self._certified = X509Authenticator(settings.client_ca, reactor)
+        self.registry = new_registry()
+        self.sessions = Sessions(
+            Trail(audit, HOP, reactor),
+            SessionMetrics(self.registry),
+            limit=settings.sessions,
+            limit_per_user=settings.sessions,  # a root's API server is one user
+        )
+        gate = Gate(self._authenticator(), authorizer or DelegatedAuthorizer(client, reactor))
+        self.hop = Hop(gate, root_pods, leaves, self.sessions, reactor)
+        routes = NodeRoutes(
+            self.hop, self.registry, [route for each in make for route in each(self.hop)]
+        )
+        self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
+        self.withdrawal = Withdrawal(self.sessions, gate, reactor)
+        self._endings = Endings(self.sessions, root_pods, leaves)
+        self.serving = self._certificate(now) if settings.certificate_directory else None
+        self._make_health()
+
+    address: IAddress | None
+    """Where it listens, once it does."""
+    health_address: IAddress | None = None
+
+    def _authenticator(self) -> IAuthenticator:
+        certified: IAuthenticator = self._certified
+        if self.settings.client_names:
+            certified = NamedCertificates(certified, self.settings.client_names)
+        return UnionAuthenticator([certified, DelegatedAuthenticator(self._client, self._reactor)])
+
+    def _certificate(self, now: Callable[[], float]) -> NodeCertificate:
+        return NodeCertificate(
+            self._client,
+            self._reactor,
+            directory=self.settings.certificate_directory,
+            node=lambda: min(self._leaves.nodes(), default=""),
+            now=now,
+        )
+
+    def _make_health(self) -> None:
+        self.health = Health(self._reactor)
+        self.health.add("serving", self._probe_serving)
+        self.health.add("root", lambda: Deferred.fromCoroutine(self._probe_root()))
+        self.health.add("leaves", lambda: _known(self._leaves, "the leaf clusters"))
+        self.health.add("pods", lambda: _known(self._root_pods, "the root's Pods"))
+        if self.serving is not None:
+            self.health.add("certificate", self._probe_certificate)
+
+    def _probe_serving(self) -> None:
+        if self._is_stopping or self.address is None:
+            raise ServiceUnavailable(STOPPING if self._is_stopping else "not listening yet")
+
+    async def _probe_root(self) -> None:
+        try:
+            await self._client.get(NODES.resource, min(self._leaves.nodes(), default=HOP))
+        except APIError as error:
+            if error.code not in (NotFound.code, Forbidden.code):  # an answer is an answer
+                raise
+
+    def _probe_certificate(self) -> None:
+        if self.serving is not None and self.serving.problem:
+            raise ServiceUnavailable(self.serving.problem)
+
+    async def start(self) -> None:
+        """Listen; then follow the root and its leaves."""
+        for check in self._checks:
+            check()
+        self._is_stopping = False
+        self._certified.load()
+        settings, tls = self.settings, self._tls()
+        for part in self._parts:
+            part.start()
+        if settings.health_listen:
+            health = HealthRoutes(self.health)
+            self.health_address = await self._listen(settings.health_listen, health)
+        self.address = await self._listen(settings.listen, self.site, tls)
+        place = f"{getattr(self.address, 'host', '')}:{getattr(self.address, 'port', '')}"
+        self._log.info("serving Nodes at {place}", place=place)
+        self.withdrawal.start()
+        self._endings.start()
+        if self.serving is not None:
+            self.serving.start(settings.names)
+
+    def _tls(self) -> ServerTLS:
+        """
+        What it shows.
+
+        :raises TLSConfigError: there is no certificate that could be shown.
+        """
+        settings = self.settings
+        certificate, key = settings.certificate, settings.key
+        if self.serving is not None:
+            self.serving.prepare()
+            certificate, key = self.serving.certificate, self.serving.key
+        tls = ServerTLS(certificate, key, client_cas=[settings.client_ca], clock=self._reactor)
+        try:
+            tls.load()
+        except TLSConfigError as problem:
+            raise TLSConfigError(f"no serving certificate: {problem}") from None
+        return tls
+
+    async def _listen(
+        self, place: str, served: Site | Dispatcher, tls: ServerTLS | None = None
+    ) -> IAddress:
+        if isinstance(served, Dispatcher):
+            served = Site(served, self._reactor, max_body_bytes=MAX_BODY_BYTES)
+        port = await server_endpoint(self._reactor, place, tls).listen(served)
+        self._ports.append(port)
+        return port.getHost()
+
+    async def stop(self) -> None:
+        """End the sessions, saying so, then everything else."""
+        self._is_stopping = True
+        self.sessions.close(STOPPING)
+        self.site.drain()
+        ending = Ending(SHUTTING_DOWN, STOPPING)
+        await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        self._endings.stop()
+        await self.withdrawal.stop()
+        if self.serving is not None:
+            await self.serving.stop()
+        for part in reversed(self._parts):
+            await maybeDeferred(part.stop)
+        ports, self._ports = self._ports, []
+        for port in reversed(ports):
+            await maybeDeferred(port.stopListening)
+        self.address = self.health_address = None
+
+
+def _known(copy: ILeaves | IRootPods, what: str) -> None:
+    """:raises ServiceUnavailable: it was not read yet."""
+    if not copy.synced:
+        raise ServiceUnavailable(f"{what} are not known yet")
