@@ -1,0 +1,79 @@
+"""Tests for :mod:`twisted_exec.nodeserver.options`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.nodeserver.options import ServerOptions
+
+
+class Options(ServerOptions):
+    """As a program has them."""
+
+    program = "exec-nodeserver"
+    environ: dict[str, str] = {}
+
+
+GIVEN = {"tls-cert-file": "/c", "tls-private-key-file": "/k", "client-ca-file": "/ca"}
+
+
+class OptionsTests(SynchronousTestCase):
+    """What may be said, and what not."""
+
+    def read(self, environ: dict[str, str] | None = None, **told: Any) -> Options:
+        options = Options()
+        options.environ = environ or {}
+        named = {name.replace("_", "-"): value for name, value in told.items()}
+        words = {**GIVEN, **named}
+        options.parseOptions([f"--{name}={value}" for name, value in words.items() if value])
+        return options
+
+    def refused(self, **more: Any) -> str:
+        with self.assertRaises(SystemExit) as caught:
+            self.read(**more)
+        return str(caught.exception)
+
+    def test_certificate(self) -> None:
+        """Without a serving certificate it does not start, and says what would help."""
+        told = self.refused(tls_cert_file="", tls_private_key_file="")
+        self.assertIn("exec-nodeserver: there is no serving certificate", told)
+        self.assertIn("--cert-dir", told)
+        told = self.refused(tls_private_key_file="")
+        self.assertIn("--tls-private-key-file is missing: certificate and key", told)
+        told = self.refused(cert_dir="/d")
+        self.assertIn("--cert-dir and --tls-cert-file exclude each other", told)
+
+    def test_environment(self) -> None:
+        """Kosmos's variables say where they are, when options do not."""
+        none = {"tls_cert_file": "", "tls_private_key_file": ""}
+        where = {"APISERVER_CERT_LOCATION": "/e.crt", "APISERVER_KEY_LOCATION": "/e.key"}
+        told = self.read(where, **none).server()
+        self.assertEqual((told.certificate, told.key), ("/e.crt", "/e.key"))
+        self.assertEqual(self.read(where).server().certificate, "/c")
+        self.assertEqual(self.read(where, **none, cert_dir="/d").server().certificate, "")
+        told_half = self.refused(environ={"APISERVER_CERT_LOCATION": "/e.crt"}, **none)
+        self.assertIn("(or APISERVER_KEY_LOCATION) is missing", told_half)
+
+    def test_clients(self) -> None:
+        """Whose certificates are good must be said; whose names, may be."""
+        self.assertIn("--client-ca-file is missing", self.refused(client_ca_file=""))
+        self.assertEqual(self.read().server().client_names, frozenset())
+        told = self.read(client_allowed_names="kube-apiserver, other,").server()
+        self.assertEqual(told.client_names, {"kube-apiserver", "other"})
+
+    def test_numbers(self) -> None:
+        """Numbers are numbers that can be meant."""
+        self.assertEqual(self.read(max_sessions="7").server().sessions, 7)
+        for wrong in ("0", "-1", "many", "1000000", "\N{SUPERSCRIPT TWO}"):
+            self.assertIn("--max-sessions:", self.refused(max_sessions=wrong))
+        self.assertIn("--drain-seconds:", self.refused(drain_seconds="soon"))
+
+    def test_defaults(self) -> None:
+        """It listens where kubelets do, and answers probes on this host only."""
+        told = self.read().server()
+        self.assertEqual(told.listen, "tcp:10250")
+        self.assertEqual(told.health_listen, "tcp:10248:interface=127.0.0.1")
+        self.assertEqual(os.fspath(told.client_ca), "/ca")

@@ -1,0 +1,119 @@
+"""
+What the command line of a node server says about the server itself: the root, who may come, what it shows.
+
+The other rooms of the program have options of their own (leaves, upkeep of Nodes, mirroring Pods), and the
+tap joins them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.python.usage import UsageError
+
+from twisted_exec.nodeserver.service import Settings
+from twisted_exec.observe.program import ProgramOptions, seconds
+
+FILES = ("tls-cert-file", "tls-private-key-file", "cert-dir", "client-ca-file")
+"""The options that name files and directories."""
+
+ENVIRONMENT = {
+    "tls-cert-file": "APISERVER_CERT_LOCATION",
+    "tls-private-key-file": "APISERVER_KEY_LOCATION",
+}
+"""Variables that say what an option did not: Kosmos has its certificate by them."""
+
+_NO_CERTIFICATE = (
+    "there is no serving certificate to show to the root: give --tls-cert-file and "
+    "--tls-private-key-file, or --cert-dir for one that the root signs"
+)
+_NO_CLIENTS = (
+    "--client-ca-file is missing: the CA of the certificate by which the root's API server comes "
+    "(its --kubelet-client-certificate)"
+)
+
+
+def _count(text: str) -> int:
+    """
+    :raises ValueError: it is no number from 1 to 100000.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
+        raise ValueError(f"{text!r} is no number from 1 to 100000")
+    return int(text)
+
+
+class ServerOptions(ProgramOptions):
+    """
+    Options of the server itself.
+
+    :cvar environ: where :data:`ENVIRONMENT` is looked up.
+    """
+
+    environ: Mapping[str, str] = os.environ
+
+    optParameters = [
+        ["kubeconfig", None, None, "Of the root cluster; else $KUBECONFIG, or the Pod's own."],
+        ["context", None, None, "Instead of the kubeconfig's current context."],
+        ["listen", None, "tcp:10250", "Where to listen: a Twisted endpoint without TLS."],
+        ["tls-cert-file", None, "", "Serving certificate; else $APISERVER_CERT_LOCATION."],
+        ["tls-private-key-file", None, "", "Its private key; else $APISERVER_KEY_LOCATION."],
+        ["cert-dir", None, "", "Instead: where to keep a certificate that the root signs."],
+        ["client-ca-file", None, "", "The CA of the root's API server as a client (required)."],
+        ["client-allowed-names", None, "", "Common names that may come, with commas; else all."],
+        [
+            "health-listen",
+            None,
+            "tcp:10248:interface=127.0.0.1",
+            "Where probes are answered, in the clear; empty for nowhere.",
+        ],
+        ["max-sessions", None, 4096, "How many streams and logs at once.", _count],
+        ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
+        ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
+    ]
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: something is missing or cannot be meant.
+        """
+        super().postOptions()
+        given = [name for name in ENVIRONMENT if self[name]]
+        if self["cert-dir"] and given:
+            raise UsageError(f"--cert-dir and --{given[0]} exclude each other")
+        if not self["cert-dir"]:
+            self._look_around(given)
+        if not self["client-ca-file"]:
+            raise UsageError(_NO_CLIENTS)
+
+    def _look_around(self, given: list[str]) -> None:
+        """Take certificate and key from the environment, both or none."""
+        for name, variable in ENVIRONMENT.items():
+            if not given:
+                self[name] = self.environ.get(variable, "")
+        missing = [name for name in ENVIRONMENT if not self[name]]
+        if len(missing) == len(ENVIRONMENT):
+            raise UsageError(_NO_CERTIFICATE)
+        if missing:
+            other = "" if given else f" (or {ENVIRONMENT[missing[0]]})"
+            raise UsageError(f"--{missing[0]}{other} is missing: certificate and key go together")
+
+    def server(self, **more: Any) -> Settings:
+        """
+        The command line as the service wants it.
+
+        :param more: what other options say of it.
+        """
+        names = (name.strip() for name in self["client-allowed-names"].split(","))
+        return Settings(
+            listen=self["listen"],
+            certificate=self["tls-cert-file"],
+            key=self["tls-private-key-file"],
+            certificate_directory=self["cert-dir"],
+            client_ca=self["client-ca-file"],
+            client_names=frozenset(filter(None, names)),
+            health_listen=self["health-listen"],
+            drain_seconds=self["drain-seconds"],
+            sessions=self["max-sessions"],
+            **more,
+        )
