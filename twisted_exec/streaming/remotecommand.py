@@ -146,6 +146,16 @@ class ConsoleServer:
             self.bytes_to_user += len(data)
             self._carrier.send(Channel.STDOUT, data)
 
+    def write_error(self, data: bytes) -> None:
+        """
+        Send errors apart from output, as a command without a terminal has them.
+
+        They are dropped where the client has opened no stream for them.
+        """
+        if not self._ending:
+            self.bytes_to_user += len(data)
+            self._carrier.send(Channel.STDERR, data)
+
     def end(self, ending: Ending) -> None:
         if self._ending:
             return

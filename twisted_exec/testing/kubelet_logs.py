@@ -1,0 +1,199 @@
+"""
+A container's log, as a kubelet reads it: lines with a time and a stream.
+
+The rules are those of ``kubelet/server/server.go`` (``getContainerLogs``: what is decoded and
+what is refused) and of ``k8s.io/cri-client/pkg/logs`` (what is printed): ``tailLines`` counts lines of
+all streams before anything else is left out, ``limitBytes`` counts what is printed, times included, and
+cuts a line in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from twisted_exec.api.status import APIError, BadRequest
+
+STDOUT, STDERR, ALL = "Stdout", "Stderr", "All"
+
+
+class Unprocessable(APIError):
+    """Options that can be read, and make no sense (422)."""
+
+    code, reason = 422, "Invalid"
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """
+    What a reader asks for; ``None`` is not asked.
+
+    :param since: nothing older than this.
+    :param tail_lines: 0 is none.
+    :param stream: ``All``, ``Stdout`` or ``Stderr``.
+    """
+
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    since: datetime | None = None
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    stream: str = ALL
+
+    @classmethod
+    def of(cls, query: Mapping[bytes, list[bytes]], now: datetime) -> LogOptions:
+        """
+        Read a query.
+
+        :raises BadRequest: a value that is none.
+        :raises Unprocessable: one that is, but makes no sense.
+        """
+        words = {name.decode("ascii", "replace"): each[0].decode() for name, each in query.items()}
+        if "tail" in words:  # as kubelets took it once
+            words["tailLines"] = words.pop("tail")
+            if words["tailLines"] == "all":
+                del words["tailLines"]
+        try:
+            seconds, at = _number(words, "sinceSeconds"), _time(words, "sinceTime")
+            options = cls(
+                follow=_flag(words, "follow"),
+                previous=_flag(words, "previous"),
+                timestamps=_flag(words, "timestamps"),
+                since=at if seconds is None else now - timedelta(seconds=seconds),
+                tail_lines=_number(words, "tailLines"),
+                limit_bytes=_number(words, "limitBytes"),
+                stream=words.get("stream", ALL),
+            )
+        except (ValueError, OverflowError):
+            raise BadRequest('{"message": "Unable to decode query."}') from None
+        if not options._makes_sense() or (seconds is not None and (seconds < 1 or at is not None)):
+            raise Unprocessable('{"message": "Invalid request."}')
+        return options
+
+    def _makes_sense(self) -> bool:
+        return (
+            (self.tail_lines is None or self.tail_lines >= 0)
+            and (self.limit_bytes is None or self.limit_bytes >= 1)
+            and self.stream in (ALL, STDOUT, STDERR)
+            and not (self.stream != ALL and self.tail_lines is not None)
+        )
+
+
+def _flag(words: Mapping[str, str], name: str) -> bool:
+    value = words.get(name, "false").lower()
+    if value not in ("", "1", "t", "true", "0", "f", "false"):
+        raise ValueError(value)
+    return value in ("", "1", "t", "true")
+
+
+def _number(words: Mapping[str, str], name: str) -> int | None:
+    return int(words[name]) if words.get(name) else None
+
+
+def _time(words: Mapping[str, str], name: str) -> datetime | None:
+    if not words.get(name):
+        return None
+    when = datetime.fromisoformat(words[name])
+    if when.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return when
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line with its end, or the beginning of one: ``text`` says."""
+
+    at: datetime
+    stream: str
+    text: bytes
+
+    def printed(self, options: LogOptions) -> bytes:
+        """As a reader gets it; empty when it is not for that one."""
+        if options.stream not in (ALL, self.stream):
+            return b""
+        if options.since is not None and self.at < options.since:
+            return b""
+        if not options.timestamps:
+            return self.text
+        nanoseconds = f"{self.at.microsecond:06}000".rstrip("0")
+        fraction = f".{nanoseconds}" if nanoseconds else ""
+        return f"{self.at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z ".encode() + self.text
+
+
+Wake = Callable[[], None]
+
+
+@dataclass
+class ContainerLog:
+    """
+    What a container has printed; kept in memory, the newest ``most_lines`` of it.
+
+    :ivar ended: nothing is added any more: who follows is done.
+    """
+
+    lines: list[Line] = field(default_factory=list)
+    most_lines: int = 10_000
+    ended: bool = False
+    dropped: int = 0
+    _waiting: set[Wake] = field(default_factory=set)
+
+    def write(self, text: bytes, stream: str = STDOUT, at: datetime | None = None) -> None:
+        """
+        Add lines, and wake who follows.
+
+        :param text: one line or several; what has no end is a line all the same.
+        """
+        when = at or datetime.now(UTC)
+        self.lines += [Line(when, stream, each) for each in text.splitlines(keepends=True)]
+        excess = max(0, len(self.lines) - self.most_lines)
+        del self.lines[:excess]
+        self.dropped += excess
+        self._wake()
+
+    def end(self) -> None:
+        """The container has ended."""
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for each in list(self._waiting):
+            each()
+
+    def wait(self, wake: Wake) -> None:
+        """Have ``wake`` called at each change."""
+        self._waiting.add(wake)
+
+    def forget(self, wake: Wake) -> None:
+        """No more."""
+        self._waiting.discard(wake)
+
+
+class LogReader:
+    """
+    One reader's place in a log.
+
+    :ivar exhausted: as much was printed as was asked for.
+    """
+
+    def __init__(self, log: ContainerLog, options: LogOptions) -> None:
+        self._log, self._options = log, options
+        tail, length = options.tail_lines, len(log.lines)
+        self._next = log.dropped + (0 if tail is None else max(0, length - tail))
+        self._room = options.limit_bytes
+        self.exhausted = False
+
+    def read(self) -> Iterator[bytes]:
+        """What there is by now, and was not read before."""
+        log = self._log
+        while not self.exhausted and self._next < log.dropped + len(log.lines):
+            place = max(0, self._next - log.dropped)
+            self._next = log.dropped + place + 1
+            text = log.lines[place].printed(self._options)
+            if self._room is not None:
+                text = text[: self._room]
+                self._room -= len(text)
+                self.exhausted = self._room <= 0
+            if text:
+                yield text

@@ -1,0 +1,168 @@
+"""
+Commands of this host that play the commands of a container.
+
+With a terminal a command gets a pseudo-terminal of its own, without one three pipes: so errors
+are apart, and the end of input is an end.  As in a container, the end of a client's input ends
+nothing that a terminal reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+from typing import Protocol as Typing
+
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+from twisted_exec.runtimes.terminals import set_size
+from twisted_exec.streaming.interfaces import COMPLETED, INTERNAL, Ending, TerminalSize
+from twisted_exec.wire.channel import Channel
+
+_BY_SIGNAL = 128
+_OUTPUTS = {1: Channel.STDOUT, 2: Channel.STDERR}
+
+
+class ProcessUser(Typing):
+    """Whom a process tells."""
+
+    def printed(self, channel: Channel, data: bytes) -> None:
+        """Output or errors, 1 byte or more."""
+
+    def process_ended(self, ending: Ending) -> None:
+        """It has ended and its output was told; the last call."""
+
+
+class LocalProcess(ProcessProtocol):
+    """
+    One command.
+
+    :ivar ended: why, when it has.
+    """
+
+    transport: Any
+
+    def __init__(self, user: ProcessUser, *, tty: bool) -> None:
+        self._user, self._tty = user, tty
+        self.ended: Ending | None = None
+        self._size: TerminalSize | None = None
+
+    def start(
+        self,
+        reactor: Any,
+        command: Sequence[str],
+        *,
+        stdin: bool,
+        environment: Mapping[str, str],
+        directory: str,
+    ) -> None:
+        """
+        Start it.
+
+        A command that there is not ends at once, with what a container runtime says then.
+        """
+        program = shutil.which(command[0]) if command and command[0] else None
+        if program is None:
+            told = f"exec: {command[0]!r}: executable file not found" if command else "no command"
+            self._end(Ending(INTERNAL, f"error executing command in container: {told}"))
+            return
+        surroundings = {**os.environ, "TERM": "xterm", **environment}
+        # A group of its own, to be ended whole; a terminal's process has one by itself.
+        leading = [] if self._tty else [found for found in [shutil.which("setsid")] if found]
+        words = [*leading, program, *command[1:]]
+        reactor.spawnProcess(
+            self, words[0], words, env=surroundings, path=directory, usePTY=self._tty
+        )
+        if not stdin and not self._tty:
+            self.end_input()
+
+    def connectionMade(self) -> None:
+        if self._size is not None:
+            self.resize(self._size)
+
+    # For the user.
+
+    def write(self, data: bytes) -> None:
+        """Input; dropped when nobody reads it any more."""
+        if self._is_there():
+            self.transport.write(data)
+
+    def end_input(self) -> None:
+        """There is no more."""
+        if self._is_there() and not self._tty:
+            self.register_input(None)
+            self.transport.closeStdin()
+
+    def resize(self, size: TerminalSize) -> None:
+        """The terminal has another size, if there is one."""
+        self._size = size
+        if self._tty and self._is_there() and self.transport.connected:
+            set_size(self.transport.fd, size)
+
+    def register_input(self, producer: Any) -> None:
+        """Who is to be paused while the command takes no input; ``None`` for nobody."""
+        line = self._input()
+        if line is not None:
+            line.unregisterProducer()
+            if producer is not None:
+                line.registerProducer(producer, True)
+
+    def _input(self) -> Any:
+        if not self._is_there():
+            return None
+        return self.transport if self._tty else self.transport.pipes.get(0)
+
+    def pause(self) -> None:
+        """Take no output for now."""
+        if self._is_there():
+            self.transport.pauseProducing()
+
+    def resume(self) -> None:
+        """Take it again."""
+        if self._is_there():
+            self.transport.resumeProducing()
+
+    def hang_up(self) -> None:
+        """Nobody is there any more: neither to type nor to read."""
+        if self._is_there():
+            self.register_input(None)
+            self.transport.loseConnection()
+
+    def kill(self) -> None:
+        """End it, and what it has started in its group."""
+        if not self._is_there() or self.transport.pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError):  # it does not lead a group yet
+            os.killpg(self.transport.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")
+        self.hang_up()
+
+    def _is_there(self) -> bool:
+        return self.transport is not None and self.ended is None
+
+    # What Twisted calls.
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        self._user.printed(_OUTPUTS[childFD], data)
+
+    def processEnded(self, reason: Failure) -> None:
+        self._end(Ending(COMPLETED, exit_code=_exit_code(reason)))
+
+    def _end(self, ending: Ending) -> None:
+        self.ended = ending
+        self._user.process_ended(ending)
+
+
+def _exit_code(reason: Failure) -> int:
+    problem = reason.value
+    if isinstance(problem, ProcessDone) or not isinstance(problem, ProcessTerminated):
+        return 0
+    if problem.signal is not None:
+        return _BY_SIGNAL + int(problem.signal)
+    return int(problem.exitCode or 0)
