@@ -226,6 +226,16 @@ class EndTests(ServerCase):
         ends = [event for event in self.audit.events if event["event"] == "end"]
         self.assertEqual([event["reason"] for event in ends][-1:], [SHUTTING_DOWN])
 
+    async def test_stop_later(self) -> None:
+        """Told to, it is not ready at once, and serves on until nobody is sent here any more."""
+        streams = await self.setUpStreams(shutdown_delay_seconds=0.3)
+        stopping = self.server.stopService()
+        self.assertEqual((await self.healthy("/readyz"))[0], 503)
+        self.assertEqual((await self.ask(EXEC)).code, 200)
+        self.assertEqual(streams.endings, [])
+        await stopping
+        self.assertEqual([each.reason for each in streams.endings], [SHUTTING_DOWN] * 2)
+
     async def test_stop_in_time(self) -> None:
         """A session that does not end is cut."""
         streams = await self.setUpStreams(drain_seconds=0.1)

@@ -69,6 +69,13 @@ class ServerOptions(ProgramOptions):
             "Where probes are answered, in the clear; empty for nowhere.",
         ],
         ["max-sessions", None, 4096, "How many streams and logs at once.", _count],
+        [
+            "shutdown-delay-seconds",
+            None,
+            0.0,
+            "How long to serve on when told to stop, while not ready any more.",
+            seconds,
+        ],
         ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
     ]
@@ -113,6 +120,7 @@ class ServerOptions(ProgramOptions):
             client_ca=self["client-ca-file"],
             client_names=frozenset(filter(None, names)),
             health_listen=self["health-listen"],
+            shutdown_delay_seconds=self["shutdown-delay-seconds"],
             drain_seconds=self["drain-seconds"],
             sessions=self["max-sessions"],
             **more,

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.nodes import NODES
@@ -63,6 +64,8 @@ class Settings:
     :param client_ca: the CA of the root's API server, as a client, and of others who may come.
     :param client_names: of certificates; none means all of that CA.
     :param health_listen: likewise as ``listen``; empty for no such port.
+    :param shutdown_delay_seconds: it serves on so long while it is not ready any more, until no
+        root sends anything here.
     :param sessions: at once.
     """
 
@@ -74,6 +77,7 @@ class Settings:
     client_ca: str = ""
     client_names: Collection[str] = ()
     health_listen: str = ""
+    shutdown_delay_seconds: float = 0.0
     drain_seconds: float = 5.0
     sessions: int = 4096
 
@@ -242,6 +246,8 @@ class NodeServer(Starting):
     async def stop(self) -> None:
         """End the sessions, saying so, then everything else."""
         self._is_stopping = True
+        if self.address is not None and self.settings.shutdown_delay_seconds:
+            await deferLater(self._reactor, self.settings.shutdown_delay_seconds)
         self.sessions.close(STOPPING)
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)
