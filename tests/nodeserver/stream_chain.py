@@ -1,0 +1,245 @@
+"""
+A root's API server (bytes that a test sends), the node server's routes, and a leaf's API server, on
+loopback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.endpoints import connectProtocol
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from tests.streaming.test_sessions import Records
+from twisted_exec.auth.interfaces import (
+    Attributes,
+    Decision,
+    IAuthenticator,
+    IAuthorizer,
+    User,
+)
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.nodeserver.gate import Gate
+from twisted_exec.nodeserver.hop import HOP, Hop
+from twisted_exec.nodeserver.routes import NodeRoutes
+from twisted_exec.observe.audit import Trail
+from twisted_exec.observe.metrics import new_registry
+from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.site import Dispatcher, Request, Site, respond
+from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
+from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
+from twisted_exec.wire.upgrade import switching_protocols
+
+from .support import SimpleLeaves, SimpleRootPods, put_leaf_pod, put_pod, simple
+
+reactor: Any = _reactor
+
+SPDY_HEAD = (
+    b"Connection: Upgrade",
+    b"Upgrade: SPDY/3.1",
+    b"Content-Length: 0",
+    b"X-Stream-Protocol-Version: v4.channel.k8s.io",
+    b"X-Stream-Protocol-Version: v3.channel.k8s.io",
+)
+ROOT = "kube-apiserver-kubelet-client"
+
+
+@implementer(IAuthenticator, IAuthorizer)
+class Everyone:
+    """
+    Knows whoever shows a name for a token, and lets those do what they ask for.
+
+    :ivar asked: what was asked whether they may.
+    """
+
+    def __init__(self) -> None:
+        self.users = {ROOT}
+        self.asked: list[Attributes] = []
+
+    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+        token = (request.requestHeaders.getRawHeaders(b"authorization") or [b""])[0]
+        name = token.removeprefix(b"Bearer ").decode()
+        return succeed(User(name) if token else None)
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        self.asked.append(attributes)
+        return succeed(Decision(attributes.user.name in self.users))
+
+
+class LeafServer(Dispatcher):
+    """
+    The API server of a leaf.
+
+    :ivar asked: method, path with its query, and header lines of every request.
+    :ivar answer: answers a request that asks for what it asks.
+    :ivar ends: the connections that were upgraded by :func:`switch`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[bytes, bytes, list[tuple[bytes, bytes]]]] = []
+        self.ends: list[Raw] = []
+        self.answer: Callable[[Request], None] = self.switch
+
+    async def dispatch(self, request: Request) -> None:
+        self.asked.append((request.method, request.uri, header_pairs(request.requestHeaders)))
+        self.answer(request)
+
+    def switch(self, request: Request) -> None:
+        """Whatever was offered first is spoken here."""
+        end = Raw()
+        self.ends.append(end)
+        take_over(request, end, switching_protocols(is_upgrade(request), chosen(request)))
+
+    def refuses(
+        self, code: int, body: bytes, content_type: str = "text/plain", **headers: str
+    ) -> None:
+        """From now on it answers this."""
+
+        def answer(request: Request) -> None:
+            for name, value in headers.items():
+                request.setHeader(name.replace("_", "-"), value)
+            respond(request, code, body, content_type)
+
+        self.answer = answer
+
+
+def chosen(request: Request) -> list[tuple[bytes, bytes]]:
+    """The header of a 101 that chooses the first protocol that was offered."""
+    for name in (b"x-stream-protocol-version", b"sec-websocket-protocol"):
+        for line in request.requestHeaders.getRawHeaders(name, []):
+            return [(name.title(), line.split(b",")[0].strip())]
+    return []
+
+
+class Raw(Protocol):
+    """One end of a stream: what came, and whether it is over."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.lost = reason
+
+    @property
+    def head(self) -> bytes:
+        return self.received.partition(b"\r\n\r\n")[0]
+
+    @property
+    def body(self) -> bytes:
+        return self.received.partition(b"\r\n\r\n")[2]
+
+    @property
+    def code(self) -> int:
+        return int(self.received.split(b" ", 2)[1])
+
+
+class ChainTestCase(TestCase):
+    """
+    Two clusters of which one is the other's leaf, with a Pod ``web`` in both.
+
+    :ivar root_pod: as it is in the root.
+    """
+
+    timeout = 20
+
+    async def asyncSetUp(self) -> None:
+        self.clients: list[Raw] = []
+        self.leaf_server = LeafServer()
+        self.leaf_port = await self._listen(self.leaf_server)
+        self.config = ClientConfig(f"http://127.0.0.1:{self.leaf_port}", token="of-the-leaf")
+        self.roots: SimpleRootPods
+        self.leaves: SimpleLeaves
+        self.roots, self.leaves = simple(config=self.config)
+        (self.leaf,) = self.leaves.leaves
+        self.root_pod = put_pod(self.roots.cluster, "web", "leaf-one", containers=("main", "two"))
+        put_leaf_pod(self.leaf.cluster, self.root_pod)
+        self.everyone, self.records = Everyone(), Records()
+        self.sessions = Sessions(Trail(self.records, HOP, reactor))
+        gate = Gate(self.everyone, self.everyone)
+        self.hop = Hop(gate, self.roots, self.leaves, self.sessions, reactor)
+        self.port = await self._listen(
+            NodeRoutes(self.hop, new_registry(process=False), self.routes())
+        )
+
+    def setUp(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.asyncSetUp())
+
+    def routes(self) -> Any:
+        """Of the node server, to be tested."""
+        raise NotImplementedError
+
+    async def _listen(self, resource: Dispatcher) -> int:
+        where = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", None)
+        port: Any = await where.listen(Site(resource, reactor))
+        self.addCleanup(port.stopListening)
+        return int(port.getHost().port)
+
+    async def ask(
+        self,
+        target: str,
+        *lines: bytes,
+        method: str = "POST",
+        user: str = ROOT,
+        early: bytes = b"",
+    ) -> Raw:
+        """Send a request, with ``early`` right behind its head; what is answered is to be awaited."""
+        client = Raw()
+        endpoint = client_endpoint(reactor, "127.0.0.1", self.port, None)
+        await connectProtocol(endpoint, client)
+        self.clients.append(client)
+        head = [f"{method} {target} HTTP/1.1".encode("latin-1"), b"Host: node", *lines]
+        if user:
+            head.append(f"Authorization: Bearer {user}".encode())
+        client.transport.write(b"\r\n".join([*head, b"", b""]) + early)
+        return client
+
+    async def answered(self, client: Raw) -> Raw:
+        """The same, once its answer's head is there."""
+        await self.until(lambda: b"\r\n\r\n" in client.received or client.lost)
+        return client
+
+    async def refused(self, target: str, *lines: bytes, **more: Any) -> tuple[int, str]:
+        """Code and message of what is answered; nothing is left of it."""
+        client = await self.ask(target, *(lines or SPDY_HEAD), b"Connection: close", **more)
+        await self.answered(client)
+        length = int(client.head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        await self.until(lambda: len(client.body) >= length)
+        await self.until(lambda: not len(self.sessions))
+        if b"application/json" not in client.head:
+            return client.code, client.body.decode()
+        status = json.loads(client.body)
+        assert (status["kind"], status["code"]) == ("Status", client.code), status
+        return client.code, status["message"]
+
+    def tearDown(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._nothing_left())
+
+    async def _nothing_left(self) -> None:
+        """Every test ends with this: no session, and no connection of either side."""
+        for client in self.clients:
+            if client.lost is None:
+                client.transport.abortConnection()
+        await self.until(lambda: all(client.lost for client in self.clients))
+        await self.until(lambda: not len(self.sessions))
+        await self.until(lambda: all(end.lost for end in self.leaf_server.ends))
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Turn the reactor until it is so; the test's timeout bounds it."""
+        while not condition():
+            await deferLater(reactor, 0.005, lambda: None)
