@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import parse_qs
 
-from twisted_exec.api.logs import LogOptions, parse
+from twisted_exec.api.logs import LogOptions, check, decode, follows, parse
 from twisted_exec.api.status import APIError, BadRequest, Invalid
 
 MOMENT = 1_795_150_800_123_456_789
@@ -128,3 +128,28 @@ class ParseTests(SynchronousTestCase):
     def test_passed_on(self, told: LogOptions) -> None:
         """The next hop reads what this one did."""
         self.assertEqual(parse(args(told.query()), "vm"), told)
+
+
+class DecodeTests(SynchronousTestCase):
+    """What whoever passes a query on reads of it."""
+
+    def test_of_a_pod(self) -> None:
+        """A Pod's container has an earlier one, and streams; both are told on."""
+        told = decode(args(b"previous=true&stream=Stderr&tailLines=0"))
+        self.assertEqual(told, LogOptions(previous=True, stream="Stderr", tail_lines=0))
+        self.assertEqual(told.query(), b"previous=true&tailLines=0&stream=Stderr")
+        check(told, "web", ("All", "Stdout", "Stderr"))
+
+    def test_follows(self) -> None:
+        """Whether it is followed is known before it is known whether all the rest can be read."""
+        self.assertTrue(follows(args(b"follow=true&tailLines=many")))
+        self.assertFalse(follows(args(b"follow=false")))
+        self.assertFalse(follows({}))
+
+    def test_names(self) -> None:
+        """What makes no sense is told with whose log it was to be."""
+        with self.assertRaises(Invalid) as caught:
+            check(decode(args(b"tailLines=-1&stream=Stdin")), "web", ("All", "Stdout"))
+        self.assertIn('PodLogOptions "web" is invalid', caught.exception.message)
+        self.assertIn("tailLines", caught.exception.message)
+        self.assertIn("Stdin", caught.exception.message)

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.api.status import Forbidden, NotFound, Unauthorized
+from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, REVOKED, SHUTTING_DOWN, Ending
 from twisted_exec.streaming.relay import Relay
@@ -40,6 +40,8 @@ class Relaying(Dispatcher):
 class RelayCase(SynchronousTestCase):
     """A relay between a client and backends in memory."""
 
+    answer_seconds: float | None = 10
+
     def setUp(self) -> None:
         self.clock = Clock()
         self.records = Records()
@@ -47,7 +49,12 @@ class RelayCase(SynchronousTestCase):
         self.locator = Locator()
         self.locator.path = b"/log/T?follow=true"
         self.backend = self.add_backend()
-        relay = Relay(self.locator, sessions=self.sessions, clock=self.clock)
+        relay = Relay(
+            self.locator,
+            sessions=self.sessions,
+            clock=self.clock,
+            answer_seconds=self.answer_seconds,
+        )
         self.server = MemoryServer(Relaying(relay), self.clock)
 
     def add_backend(self, connected: bool = True) -> OneConnection:
@@ -197,6 +204,68 @@ class EndTests(RelayCase):
         self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", client.received())
 
 
+class SilentTests(RelayCase):
+    """A backend that has nothing to pass on yet, and does not even say so: a kubelet does not."""
+
+    answer_seconds = None
+
+    def test_hours(self) -> None:
+        """Its answer is waited for as long as it takes."""
+        client = self.ask()
+        self.clock.advance(7 * 3600)
+        self.assertEqual(client.received(), b"")
+        self.answer(CHUNKED + chunk(b"one\n"))
+        self.assertIn(b"one\n", client.received())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_client_leaves(self) -> None:
+        """A client that leaves meanwhile ends it on every hop."""
+        self.ask().lose()
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual((self.end()["reason"], self.end()["code"]), ("client closed", 499))
+
+    def test_drain(self) -> None:
+        """A hop that stops does not wait for it, and says why."""
+        client = self.ask()
+        done = self.sessions.drain(self.clock, 3, Ending(SHUTTING_DOWN, "stopping"))
+        self.successResultOf(done)
+        told = client.received()
+        self.assertIn(b"200 OK", told)
+        self.assertIn(b"[twisted-exec: ShuttingDown: stopping]", told)
+        self.assertNotIn(b"\r\n0\r\n", told)
+        self.assertTrue(client.closed)
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], SHUTTING_DOWN)
+        self.assertNotIn("code", self.end())
+
+    def test_deleted(self) -> None:
+        """What never printed anything has an empty log, which is complete at once."""
+        client = self.ask()
+        self.sessions.end(lambda _: True, Ending(MACHINE_DELETED, "it was deleted"))
+        self.assertTrue(client.received().endswith(b"\r\n\r\n0\r\n\r\n"))
+        self.assertTrue(self.backend.transport.aborted)
+        self.assertEqual(self.end()["reason"], MACHINE_DELETED)
+        client.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_ended_while_connecting(self) -> None:
+        """Also before anybody could be asked."""
+        self.locator.endpoints.clear()
+        self.add_backend(connected=False)
+        client = self.ask()
+        self.sessions.end(lambda _: True, Ending(REVOKED, "ann may not"))
+        self.assertIn(b"AuthorizationWithdrawn", client.received())
+        self.assertEqual(self.end()["reason"], REVOKED)
+
+    def test_refused(self) -> None:
+        """A refusal that comes late is one."""
+        client = self.ask()
+        self.clock.advance(100)
+        self.answer(b"HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\nno")
+        (answer,) = client.responses()
+        self.assertEqual((answer.code, self.end()["code"]), (404, 404))
+
+
 class RefuseTests(RelayCase):
     """What does not pass."""
 
@@ -241,6 +310,17 @@ class RefuseTests(RelayCase):
             self.assertIn(told, answer.json()["message"])
             self.assertIn('"vm"', answer.json()["message"])
             self.assertTrue(self.backend.transport.aborted)
+
+    def test_meaning(self) -> None:
+        """A locator may know what a refusal means, a 401 as well."""
+        for code in (401, 403, 429):
+            self.setUp()
+            self.locator.more = {"refusal": lambda error: BadGateway(f"it said {error.code}")}
+            client = self.ask()
+            self.answer(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % code)
+            answer = self.refused(client)
+            self.assertEqual(answer.code, 502)
+            self.assertIn(f"it said {code}", answer.json()["message"])
 
     def test_down(self) -> None:
         """Nobody there, and nobody who answers."""

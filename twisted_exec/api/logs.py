@@ -5,13 +5,16 @@ The names are those of Kubernetes' ``PodLogOptions``, and so are the rules and t
 of what is refused: ``k8s.io/kubernetes/pkg/apis/core/validation`` (``ValidatePodLogOptions``), and
 ``k8s.io/apimachinery/pkg/runtime/conversion.go`` for how a query becomes values.  A machine has one
 container, its console, and no earlier one: its log goes on when it is started again.
+
+Whoever passes a query on decodes it, checks it and writes it anew: so nothing passes that nobody
+here has understood, and what was not told is not told on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -55,28 +58,37 @@ class LogOptions:
     """
     How a log is read.  ``None`` is not told.
 
+    :param previous: of the container before the one that runs now.
     :param since_nanoseconds: since the epoch.
     :param tail_lines: only so many lines of what there is; 0 is nothing of it.
     :param limit_bytes: of the answer, 1 or more.
+    :param stream: ``All``, ``Stdout`` or ``Stderr``.
     """
 
     follow: bool = False
     timestamps: bool = False
+    previous: bool = False
     since_seconds: int | None = None
     since_nanoseconds: int | None = None
     tail_lines: int | None = None
     limit_bytes: int | None = None
+    stream: str | None = None
 
     def query(self) -> bytes:
         """The same for the next hop, in one form; may be empty."""
         told: dict[str, object] = {}
-        for name, flag in (("follow", self.follow), ("timestamps", self.timestamps)):
+        for name, flag in (
+            ("follow", self.follow),
+            ("timestamps", self.timestamps),
+            ("previous", self.previous),
+        ):
             if flag:
                 told[name] = "true"
         for name, value in (
             ("sinceSeconds", self.since_seconds),
             ("tailLines", self.tail_lines),
             ("limitBytes", self.limit_bytes),
+            ("stream", self.stream),
         ):
             if value is not None:
                 told[name] = value
@@ -91,38 +103,63 @@ class LogOptions:
         return self.since_nanoseconds
 
 
+def decode(args: Args) -> LogOptions:
+    """
+    Read a query.  What nobody defined is ignored, as everywhere in Kubernetes.
+
+    :raises BadRequest: a value cannot be read.
+    """
+    return LogOptions(
+        follow=follows(args),
+        timestamps=_flag(args, "timestamps"),
+        previous=_flag(args, "previous"),
+        since_seconds=_value(args, "sinceSeconds", _integer),
+        since_nanoseconds=_time(args, "sinceTime"),
+        tail_lines=_value(args, "tailLines", _integer),
+        limit_bytes=_value(args, "limitBytes", _integer),
+        stream=_text(args, "stream"),
+    )
+
+
+def follows(args: Args) -> bool:
+    """Whether what is printed from now on is wanted, too."""
+    return _flag(args, "follow")
+
+
+def check(options: LogOptions, name: str, streams: Sequence[str]) -> None:
+    """
+    :param name: of what the log is of, for messages.
+    :param streams: which there are.
+    :raises Invalid: the values make no sense.
+    """
+    causes = _causes(options, streams)
+    if causes:
+        raise Invalid("PodLogOptions", name, causes, group="")
+
+
 def parse(args: Args, machine: str) -> LogOptions:
     """
-    Read and check a query.  What nobody defined is ignored, as everywhere in Kubernetes.
+    Read and check a query about a machine.
 
     :param machine: its name, for messages.
     :raises BadRequest: a value cannot be read, or asks for what no machine has.
     :raises Invalid: the values make no sense.
     """
-    options = LogOptions(
-        follow=_flag(args, "follow"),
-        timestamps=_flag(args, "timestamps"),
-        since_seconds=_value(args, "sinceSeconds", _integer),
-        since_nanoseconds=_time(args, "sinceTime"),
-        tail_lines=_value(args, "tailLines", _integer),
-        limit_bytes=_value(args, "limitBytes", _integer),
-    )
-    causes = _causes(options, _text(args, "stream"))
-    if causes:
-        raise Invalid("PodLogOptions", machine, causes, group="")
+    options = decode(args)
+    check(options, machine, STREAMS)
     container = _text(args, "container") or CONTAINER
     if container != CONTAINER:
         told = fields.shown(container)[1:-1]
         raise BadRequest(f"container {told} is not valid for machine {machine}: it has {CONTAINER}")
-    if _flag(args, "previous"):
+    if options.previous:
         raise BadRequest(
             f'previous terminated container "{CONTAINER}" in machine "{machine}" not found: '
             "the log of a machine goes on when it is started again"
         )
-    return options
+    return replace(options, stream=None)
 
 
-def _causes(options: LogOptions, stream: str | None) -> list[Cause]:
+def _causes(options: LogOptions, streams: Sequence[str]) -> list[Cause]:
     causes: list[Cause] = []
     if options.tail_lines is not None and options.tail_lines < 0:
         causes.append(
@@ -138,8 +175,8 @@ def _causes(options: LogOptions, stream: str | None) -> list[Cause]:
         causes.append(
             fields.invalid("sinceSeconds", options.since_seconds, "must be greater than 0")
         )
-    if stream is not None and stream not in STREAMS:
-        causes.append(fields.not_supported("stream", stream, STREAMS))
+    if options.stream is not None and options.stream not in streams:
+        causes.append(fields.not_supported("stream", options.stream, streams))
     return causes
 
 

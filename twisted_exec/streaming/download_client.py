@@ -154,11 +154,16 @@ def _is_text(response: h11.Response) -> bool:
 
 
 async def fetch(
-    connection: Asking, head: UpgradeRequest, *, clock: IReactorTime, timeout_seconds: float
+    connection: Asking,
+    head: UpgradeRequest,
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float | None,
 ) -> Download:
     """
     Send a request on a connection of :data:`DOWNLOADS`.
 
+    :param timeout_seconds: until the head has come; ``None``: without limit.
     :raises UpgradeRefused: any answer but the text.
     :raises APIError: 502 for what is no answer, 504 for none in time.
     """

@@ -6,12 +6,17 @@ decides for itself (its locator does), nothing of the client's own request but w
 passes on, a refusal is a Status, no redirect is followed, and there is one audit start and one end.
 The bytes pass as they come and as fast as the client takes them: when it stops, so does the
 machine's end, which marks what a slow reader missed.  A client that leaves ends it on every hop.
+
+A backend that passes on what others print (a kubelet does) may answer with its head only when there is
+something to pass on: whoever follows a silent container waits for its first line, for hours if need be.
+For such a backend there is no time limit, and a session that is ended while it waits is told why
+like any other.
 A page in a browser may ask for it over a WebSocket; the hops behind this one never know.
 """
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import APIError, BadGateway, MethodNotAllowed, Unauthorized
@@ -38,7 +43,7 @@ class Relay:
 
     :param locator: its location's path has the whole query.
     :param connect_seconds: for each address, TLS included.
-    :param answer_seconds: from the request to the head of the answer.
+    :param answer_seconds: from the request to the head of the answer; ``None``: without limit.
     :param end_seconds: how long the log of a deleted machine may take for its last words.
     """
 
@@ -49,7 +54,7 @@ class Relay:
         sessions: Sessions,
         clock: IReactorTime,
         connect_seconds: float = 5,
-        answer_seconds: float = 10,
+        answer_seconds: float | None = 10,
         end_seconds: float = 2,
     ) -> None:
         self.locator, self.sessions, self.clock = locator, sessions, clock
@@ -76,7 +81,7 @@ class _Passage:
     """One request's way through a relay."""
 
     _text: TextStream
-    _download: Download
+    _download: Download | None = None
     _late: IDelayedCall | None = None
 
     def __init__(self, relay: Relay, request: Request) -> None:
@@ -93,18 +98,24 @@ class _Passage:
         session = sessions.open(location.subject)
         try:
             self._text = text_of(request, self._pause, self._resume)
-            self._download = await self._reach(location)
+            reaching = Deferred.fromCoroutine(self._reach(location))
+            if self._relay.answer_seconds is None:
+                session.wait(lambda ending: reaching.cancel())
+            self._download = await reaching
         except BaseException as problem:
-            code, reason = outcome(problem)
-            session.over(reason, code=code)
-            raise
+            if session.ending is None or request.gone or not isinstance(problem, CancelledError):
+                code, reason = outcome(problem)
+                session.over(reason, code=code)
+                raise
         await self._pass_on(session)
 
     def _pause(self) -> None:
-        self._download.pause()
+        if self._download is not None:
+            self._download.pause()
 
     def _resume(self) -> None:
-        self._download.resume()
+        if self._download is not None:
+            self._download.resume()
 
     async def _reach(self, location: Location) -> Download:
         relay = self._relay
@@ -121,7 +132,7 @@ class _Passage:
                 connection, head, clock=relay.clock, timeout_seconds=relay.answer_seconds
             )
         except UpgradeRefused as refused:
-            raise _refusal(label, refused) from None
+            raise _refusal(label, refused, location) from None
         except APIError as error:
             raise APIError(
                 f"{label}: {error.message}", code=error.code, reason=error.reason
@@ -132,13 +143,15 @@ class _Passage:
         try:
             text.begin()
             session.carry(self._end, lambda: text.cut("cut"))
-            download.deliver(text.write, self._ended)
+            if download is not None:
+                download.deliver(text.write, self._ended)
             session.over(await text.done, bytes_to_user=text.sent)
         except CancelledError:
             session.over("client closed", bytes_to_user=text.sent)
             raise
         finally:
-            download.abort()
+            if download is not None:
+                download.abort()
             text.release()
             if self._late is not None and self._late.active():
                 self._late.cancel()
@@ -152,7 +165,9 @@ class _Passage:
 
     def _end(self, ending: Ending) -> None:
         """This hop wants it to end."""
-        if ending.reason == MACHINE_DELETED:
+        if ending.reason == MACHINE_DELETED and self._download is None:
+            self._text.finish(ending.reason)  # it never printed anything
+        elif ending.reason == MACHINE_DELETED:
             # Its own end knows, too, and ends the log behind what was printed last.
             self._late = self._relay.clock.callLater(
                 self._relay.end_seconds, self._text.finish, ending.reason
@@ -171,7 +186,9 @@ def text_of(request: Request, pause: Flow, resume: Flow) -> TextStream:
     return form(request, pause, resume)
 
 
-def _refusal(label: str, refused: UpgradeRefused) -> APIError:
+def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:
+    if location.refusal is not None and refused.code >= 400:
+        return location.refusal(refused.as_api_error())
     if refused.code == Unauthorized.code:
         # Whoever asks us is known by now; it is we who are not.
         return BadGateway(f"{label} does not accept this server's credentials")

@@ -104,9 +104,20 @@ class Session:
         self.counts: Callable[[], tuple[int, int]] = _nothing_counted
         """Bytes to the machine and to the user so far."""
         self._sessions, self._audit = sessions, audit
+        self._waits: Callable[[Ending], None] | None = None
         self._end: Callable[[Ending], None] | None = None
         self._cut: Callable[[], None] | None = None
         self._over = False
+
+    def wait(self, end: Callable[[Ending], None]) -> None:
+        """
+        There is no stream yet, and it may be long until there is one.
+
+        :param end: called when it is to end before; not once there is a stream.
+        """
+        self._waits = end
+        if self.ending is not None and not self._over:
+            end(self.ending)
 
     def carry(
         self,
@@ -123,6 +134,7 @@ class Session:
         """
         if self._over:
             return  # it was lost while it was joined
+        self._waits = None
         self._end, self._cut, self.counts = end, cut, counts
         self._sessions.metrics.opened()
         if self._sessions.watcher is not None:
@@ -135,8 +147,9 @@ class Session:
         if self.ending is not None or self._over:
             return
         self.ending = ending
-        if self._end is not None:
-            self._end(ending)
+        tell = self._end or self._waits
+        if tell is not None:
+            tell(ending)
 
     def cut(self) -> None:
         """End the session without a word."""
@@ -169,7 +182,7 @@ class Session:
                 self._sessions.watcher.ended(self)
         elif code is not None:
             self._sessions.metrics.refused(code)
-        self._end = self._cut = None
+        self._end = self._cut = self._waits = None
         self.counts = _nothing_counted
         self._sessions.forget(self)
 

@@ -335,21 +335,28 @@ async def connect_first(
 
 
 async def ask(
-    connection: Asking, head: UpgradeRequest, *, clock: IReactorTime, timeout_seconds: float
+    connection: Asking,
+    head: UpgradeRequest,
+    *,
+    clock: IReactorTime,
+    timeout_seconds: float | None,
 ) -> Upgraded:
     """
     Send the request on a connection from :func:`connect`.
 
+    :param timeout_seconds: ``None``: the answer may take as long as it takes.
     :raises UpgradeRefused: any answer but a 101.
     :raises APIError: 502 for what is no answer, 504 for none in time.
     """
     answered = connection.ask(head)
-    timer = clock.callLater(timeout_seconds, connection.late, timeout_seconds)
+    timer = None
+    if timeout_seconds is not None:
+        timer = clock.callLater(timeout_seconds, connection.late, timeout_seconds)
     try:
         upgraded: Upgraded = await answered
         return upgraded
     finally:
-        if timer.active():
+        if timer is not None and timer.active():
             timer.cancel()
 
 
