@@ -1,0 +1,121 @@
+"""
+A leaf's API server on a real socket, as far as logs and figures go: the test says what it answers, and
+when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.web import resource, server
+from twisted.web.http import Request
+
+from tests.nodeserver.chain import SERVER, SERVING, ServerCase
+from tests.nodeserver.support import put_leaf_pod, put_pod
+from twisted_exec.kube.config import ClientConfig, Material
+from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.upgrade_client import UpgradeRequest, connect
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.server import ServerTLS
+
+reactor: Any = _reactor
+
+Answer = Callable[[Request], bytes | int]
+
+
+def text(request: Request, *pieces: bytes) -> int:
+    """Begin a log that goes on."""
+    request.setHeader(b"Content-Type", b"text/plain")
+    for piece in pieces:
+        request.write(piece)
+    return server.NOT_DONE_YET
+
+
+def status(request: Request, code: int, message: str, reason: str = "") -> bytes:
+    """Refuse, as an API server does."""
+    request.setResponseCode(code)
+    request.setHeader(b"Content-Type", b"application/json")
+    document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {}}
+    return json.dumps({**document, "message": message, "reason": reason, "code": code}).encode()
+
+
+class LeafServer(resource.Resource):
+    """
+    :ivar answer: what is done with each request.
+    :ivar asked: the requests so far.
+    :ivar left: those whose client has left before the answer was over.
+    """
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: Answer = lambda request: text(request, b"one\n")
+        self.asked: list[Request] = []
+        self.left: list[Request] = []
+
+    def render(self, request: Request) -> bytes | int:
+        self.asked.append(request)
+        request.notifyFinish().addErrback(lambda _: self.left.append(request))
+        return self.answer(request)
+
+
+class Reader:
+    """
+    Someone who reads a log.
+
+    :ivar complete: whether it ended as what is complete does, once it ended.
+    """
+
+    def __init__(self, download: Download) -> None:
+        self.download = download
+        self.text = bytearray()
+        self.complete: bool | None = None
+        download.deliver(self._more, self._ended)
+
+    def _more(self, data: bytes) -> None:
+        self.text += data
+
+    def _ended(self, complete: bool) -> None:
+        self.complete = complete
+
+
+class LeafServerCase(ServerCase):
+    """A node server before such a leaf, which has the Pod ``web`` with the container ``main``."""
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        super().setUp()
+        self.leaf_server = LeafServer()
+        tls = ServerTLS(
+            self.write("leaf.crt", SERVER.certificate_pem),
+            self.write("leaf.key", SERVER.key_pem),
+            clock=reactor,
+        )
+        site = server.Site(self.leaf_server)
+        self.leaf_port: Any = await server_endpoint(
+            reactor, "tcp:0:interface=127.0.0.1", tls
+        ).listen(site)
+        self.addCleanup(self.leaf_port.stopListening)
+        self.leaves.leaves[0].told = self.credentials("of-the-leaf")
+        self.root_pod = put_pod(self.root, "web", "leaf-one", containers=["main", "two"])
+        self.leaf_pod = put_leaf_pod(self.leaf, self.root_pod)
+
+    def credentials(self, token: str) -> ClientConfig:
+        return ClientConfig(
+            f"https://127.0.0.1:{self.leaf_port.getHost().port}",
+            ca=Material(SERVING.certificate_pem),
+            token=token,
+        )
+
+    async def read(self, path: str) -> Reader:
+        """A reader whose answer has begun."""
+        connection = await connect(
+            self.endpoint(), clock=reactor, timeout_seconds=10, factory=DOWNLOADS
+        )
+        head = UpgradeRequest(b"GET", path.encode(), b"node")
+        reader = Reader(await fetch(connection, head, clock=reactor, timeout_seconds=10))
+        self.addCleanup(reader.download.abort)
+        return reader
