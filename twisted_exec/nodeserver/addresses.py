@@ -27,7 +27,13 @@ INTERNAL_DNS, EXTERNAL_DNS = "InternalDNS", "ExternalDNS"
 TYPES = (HOSTNAME, INTERNAL_DNS, INTERNAL_IP, EXTERNAL_DNS, EXTERNAL_IP)
 """All that there are, in the order that a kube-apiserver prefers when nothing is said."""
 
-VIRTUAL: Mapping[str, str] = {"kosmos.io/node": "true", "type": "virtual-kubelet"}
+NODE_LABEL = "leaf.twisted-exec.dev/node"
+"""On every Node that we keep: ``true``."""
+VIRTUAL: Mapping[str, str] = {
+    NODE_LABEL: "true",
+    "kosmos.io/node": "true",
+    "type": "virtual-kubelet",
+}
 """Labels of Nodes that are no machines."""
 _MAX_ADDRESSES = 32
 """Of a leaf's node that are shown."""

@@ -1,0 +1,368 @@
+"""
+One Node that we keep, and its Lease.
+
+A worker looks every ten seconds, and whenever the Node, the leaf's nodes or something that was found
+out has changed; it asks :mod:`.node_plan` what to do, and does it.  What is as it is to be costs no
+request but the Lease's; the status is told anew every five minutes all the same, as kubelets do.
+Writes name the version that they were decided on: whoever changed the Node meanwhile is not
+overwritten, the Node is looked at again.
+
+Who is wrong about addresses and port is corrected.  Who corrects us in turn is told of, and we write
+ever less often: two who write in turns would help nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.conditions import Told
+from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.lease import Lease
+from twisted_exec.kube.watch import Backoff
+from twisted_exec.nodeserver import leaf_nodes
+from twisted_exec.nodeserver.addresses import TYPES, Address, addresses_of, not_chosen, published
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.leaf_watch import LeafWatch
+from twisted_exec.nodeserver.node_conditions import (
+    LEAF,
+    NOT_PROBED,
+    PREFERRED,
+    UNPROBED,
+    Seen,
+    conditions,
+)
+from twisted_exec.nodeserver.node_plan import (
+    FULL,
+    Action,
+    Create,
+    Patch,
+    PatchStatus,
+    Plan,
+    Wanted,
+    is_contested,
+    plan,
+    writers,
+)
+from twisted_exec.nodeserver.probe import RootProbe
+from twisted_exec.nodeserver.probing import Repeated
+from twisted_exec.observe.running import Running
+
+BEAT_SECONDS = 10.0
+TELL_SECONDS = 300.0
+"""A status that has not changed is told again so often."""
+CONTESTED = 3
+"""How often somebody may write other addresses before we write less often."""
+LONGEST_SECONDS = 300.0
+SOON_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Face:
+    """
+    What all our Nodes say of us.
+
+    :param own: where the root is to reach us.
+    :param port: published.
+    :param keeper: namespace and name of the Lease by which one of the replicas is elected.
+    :param preferred: ``--kubelet-preferred-address-types`` of the root.
+    :param shown: types of the leaf's addresses that are shown.
+    :param features: that are declared (``status.declaredFeatures``).
+    :param ready_when: one of :data:`~twisted_exec.nodeserver.node_conditions.POLICIES`.
+    :param upkeep: ``full`` or ``endpoints``.
+    """
+
+    own: Sequence[Address]
+    port: int
+    keeper: str = "kube-system/exec-nodeserver"
+    preferred: Sequence[str] = TYPES
+    shown: Sequence[str] = TYPES
+    features: Sequence[str] = ()
+    ready_when: str = LEAF
+    upkeep: str = FULL
+
+
+@dataclass(frozen=True)
+class Around:
+    """
+    What the workers of all Nodes share.
+
+    :param writing: slots of those who write, and ``probing`` of those who look.
+    :param now: seconds since the epoch.
+    :param observed: a Node of the root by its name, as last seen.
+    :param leaf: what is known of a leaf by its name.
+    :param family: the IP family that the root prefers.
+    :param record: tells an Event about a Node: its type, reason and message.
+    """
+
+    client: IKubeClient
+    clock: Any
+    now: Callable[[], float]
+    face: Face
+    root: RootProbe
+    writing: DeferredSemaphore
+    probing: DeferredSemaphore
+    observed: Callable[[str], Object | None]
+    leaf: Callable[[str], LeafWatch]
+    family: Callable[[], int]
+    record: Callable[[Object, str, str, str], None]
+
+
+class Contest:
+    """
+    Whether somebody else writes where we are said to be, and how often we answer.
+
+    :ivar quiet_until: nothing of it is written before.
+    """
+
+    def __init__(self) -> None:
+        self.quiet_until = 0.0
+        self._times = 0
+        self._written: Object | None = None
+        self._before = ""
+        self._backoff = Backoff(BEAT_SECONDS, LONGEST_SECONDS)
+
+    def wrote(self, stored: Object, before: str) -> None:
+        """
+        We did.
+
+        :param before: the version that the Node had until then.
+        """
+        self._written, self._before = stored.get("status") or {}, before
+
+    def is_noticed(self, observed: Object, now: float) -> bool:
+        """Somebody has overwritten us, once more than may be by accident."""
+        if self._written is None or now < self.quiet_until:
+            return False
+        # A copy may be as old as what we changed; it is not older, or we had got a conflict.
+        if observed["metadata"].get("resourceVersion") == self._before:
+            return False
+        if not is_contested(observed, self._written):
+            return False
+        self._written, self._times = None, self._times + 1
+        if self._times < CONTESTED:
+            return False
+        self.quiet_until = now + self._backoff.pause()
+        return True
+
+
+class KeptNode(Running):
+    """
+    Keeps one Node.
+
+    :ivar problem: why it is not as it is to be, or empty.
+    """
+
+    _log = Logger()
+
+    def __init__(self, around: Around, node: LeafNode) -> None:
+        self.node, self.problem = node, "nobody has looked yet"
+        self._around, self._clock, self._face = around, around.clock, around.face
+        self.way: Told = UNPROBED
+        self._contest = Contest()
+        self._told = self._clock.seconds() - TELL_SECONDS
+        self._uid = self._address_told = ""
+        self._is_ours = False
+        self._features_known = True
+        self._backoff = Backoff(longest_seconds=BEAT_SECONDS)
+        self._timer: IDelayedCall | None = None
+        self._poked = False
+        namespace = LEASE_NAMESPACE if self._face.upkeep == FULL else ""
+        self.lease = Lease(around.client, namespace, node.name, around.now, holder=node.name)
+        self._renewing = Repeated(self._renew, self._clock, around.writing, BEAT_SECONDS)
+        self._looking = Repeated(self._look_from_root, self._clock, around.probing)
+
+    def start(self) -> None:
+        """Begin to keep it."""
+        self._begin(self._run())
+
+    def stop(self) -> Deferred[None]:
+        """Fires when nothing is under way; the Node stays as it is."""
+        return Deferred.fromCoroutine(self._stop(super().stop()))
+
+    async def _stop(self, running: Deferred[None]) -> None:
+        for ending in (running, self._looking.stop(), self._renewing.stop()):
+            await ending
+
+    def poke(self) -> None:
+        """Something has changed: look soon."""
+        self._poked = True
+        timer = self._timer
+        if timer is None or not timer.active() or self.problem:
+            return  # it will look anyway, or has to wait
+        if timer.getTime() - self._clock.seconds() > SOON_SECONDS:
+            timer.reset(SOON_SECONDS)
+
+    async def _run(self) -> None:
+        while True:
+            self._poked = False
+            pause = await self._look()
+            await self._sleep(pause if self.problem or not self._poked else SOON_SECONDS)
+
+    async def _sleep(self, seconds: float) -> None:
+        sleeping: Deferred[None] = Deferred(lambda _: timer.cancel())
+        timer = self._timer = self._clock.callLater(seconds, sleeping.callback, None)
+        await sleeping
+
+    async def _look(self) -> float:
+        """Plan and act once; :return: when to look again, in seconds."""
+        observed = self._around.observed(self.node.name)
+        if observed is not None and self._contest.is_noticed(observed, self._clock.seconds()):
+            self._tell_contest(observed)
+        wanted = self.wanted()
+        beat = self._clock.seconds() - self._told >= TELL_SECONDS
+        planned = plan(wanted, observed, timestamp(self._around.now()), beat=beat)
+        if planned.problem:
+            self._give_up(planned.problem, observed)
+            return BEAT_SECONDS
+        self._tell_address(observed, wanted)
+        try:
+            await self._around.writing.run(
+                lambda: Deferred.fromCoroutine(self._do(planned, observed))
+            )
+        except (Conflict, AlreadyExists):
+            return SOON_SECONDS + self._backoff.pause()  # the copy will have it in a moment
+        except APIError as error:
+            self._failed(error)
+            return max(self._backoff.pause(), float(error.retry_after_seconds or 0))
+        self._kept()
+        return BEAT_SECONDS
+
+    async def _do(self, planned: Plan, observed: Object | None) -> None:
+        node = observed
+        for action in planned.actions:
+            node = await self._act(action, node)
+        if node is not None:
+            self._uid = str(node["metadata"].get("uid", ""))
+        if planned.adopts and node is not None:
+            told = f"kept by the node server {self._face.keeper} from now on"
+            self._around.record(node, "Normal", "NodeTakenOver", told)
+
+    async def _act(self, action: Action, node: Object | None) -> Object:
+        client, name = self._around.client, self.node.name
+        if isinstance(action, Create):
+            return await client.create(NODES.resource, action.node)
+        if isinstance(action, Patch):
+            return await client.patch(NODES.resource, name, action.patch)
+        assert node is not None
+        # Lists are replaced whole: whoever added a condition meanwhile is to keep it.
+        version = node["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": action.status}
+        stored = await client.patch(NODES.resource, name, patch, subresource="status")
+        self._contest.wrote(stored, version)
+        self._note_written(action, stored)
+        return stored
+
+    def _note_written(self, action: PatchStatus, stored: Object) -> None:
+        if "conditions" in action.status:
+            self._told = self._clock.seconds()
+        asked, there = action.status.get("declaredFeatures"), stored.get("status") or {}
+        if asked and not there.get("declaredFeatures"):
+            self._features_known = False
+            told = (
+                "the root does not know declaredFeatures (Kubernetes 1.35 has them): not declared"
+            )
+            self._around.record(stored, "Warning", "FeaturesNotKnown", told)
+
+    def wanted(self) -> Wanted:
+        """What the Node is to be, by what is known now."""
+        face, watch = self._face, self._around.leaf(self.node.leaf)
+        nodes = leaf_nodes.stood_for(self.node, watch.nodes)
+        addresses = self._addresses(nodes)
+        seen = Seen(
+            self.way,
+            watch.seen.ready,
+            watch.seen.allowed,
+            not_chosen(addresses, face.own, face.preferred),
+            watch.seen.silent_seconds,
+        )
+        fields: Object = {
+            "nodeInfo": leaf_nodes.node_info(self.node, nodes, watch.seen.version),
+            "declaredFeatures": list(face.features) if self._features_known else [],
+        }
+        if self._clock.seconds() >= self._contest.quiet_until:
+            fields["addresses"] = [{"type": kind, "address": told} for kind, told in addresses]
+            fields["daemonEndpoints"] = {"kubeletEndpoint": {"Port": face.port}}
+        if watch.nodes.synced:
+            fields["capacity"] = leaf_nodes.capacity(nodes)
+            fields["allocatable"] = leaf_nodes.allocatable(nodes)
+        told = conditions(seen, nodes, face.ready_when)
+        return Wanted(self.node, face.keeper, fields, told, face.upkeep)
+
+    def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
+        """Of several nodes of the leaf the first one's are shown, as Kosmos does."""
+        first = addresses_of(nodes[0]) if nodes else []
+        shown = [each for each in first if each[0] in self._face.shown]
+        return published(self._face.own, shown, self._around.family())
+
+    def _kept(self) -> None:
+        self._backoff.reset()
+        if self.problem:
+            self._log.info("node {name} is kept", name=self.node.name)
+            self.problem = ""
+        if not self._is_ours:
+            self._is_ours = True
+            self._renewing.start()
+            self._looking.start()
+
+    def _failed(self, error: APIError) -> None:
+        if error.message != self.problem:
+            self._log.warn("node {name}: {why}", name=self.node.name, why=error.message)
+        self.problem = error.message
+
+    def _give_up(self, problem: str, observed: Object | None) -> None:
+        """It is not ours to keep, or not now; told once."""
+        if self._is_ours:
+            self._is_ours = False
+            self._renewing.stop()
+            self._looking.stop()
+        if problem == self.problem:
+            return
+        self.problem = problem
+        self._log.warn("{why}", why=problem)
+        if observed is not None and not observed["metadata"].get("deletionTimestamp"):
+            self._around.record(observed, "Warning", "NodeNotOurs", problem)
+
+    def _tell_address(self, observed: Object | None, wanted: Wanted) -> None:
+        """Whom the root would dial instead; the root itself is asked before."""
+        status, _, message = wanted.told[PREFERRED]
+        told = message if status == "False" else ""
+        if observed is None or self.way[1] == NOT_PROBED:
+            return
+        if told and told != self._address_told:
+            self._log.warn("node {name}: {why}", name=self.node.name, why=told)
+            self._around.record(observed, "Warning", "AddressNotPreferred", told)
+        self._address_told = told
+
+    def _tell_contest(self, observed: Object) -> None:
+        others = ", ".join(writers(observed)) or "somebody else"
+        told = (
+            f"{others} and this node server write its addresses or port in turns; let one of them do "
+            f"so: where Kosmos keeps the node, set its LEAF_NODE_IP and PREFERRED-ADDRESS-TYPE as "
+            f"ours, or run us with --upkeep=none"
+        )
+        self._log.warn("node {name}: {why}", name=self.node.name, why=told)
+        self._around.record(observed, "Warning", "AddressesContested", told)
+
+    async def _renew(self) -> None:
+        resource = NODES.resource
+        owner = {"apiVersion": resource.api_version, "kind": resource.kind}
+        await self.lease.renew({**owner, "name": self.node.name, "uid": self._uid})
+
+    async def _look_from_root(self) -> None:
+        own = self._face.own[0] if self._face.own else None
+        self.way = await self._around.root.look(self.node.name, own, self._face.port)
+        self.poke()
+
+    def _crashed(self, failure: Failure) -> None:
+        self.problem = "keeping the node failed; see the log"
+        self._log.failure("keeping node {name} failed", failure, name=self.node.name)

@@ -1,0 +1,76 @@
+"""
+Which of several replicas acts for all, and what it does then.
+
+Streams and logs are served by all replicas.  Nodes are kept, and Pods copied, by the one that holds a
+Lease of the root, which lets go of it when it stops.  What it does is made anew for each term.
+"""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+
+from twisted_exec.kube.election import ClientLeases, Election
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.leading import Leading
+
+NAMESPACE, LEASE = "kube-system", "exec-nodeserver"
+
+
+def keeper_of(namespace: str = NAMESPACE, lease: str = LEASE) -> str:
+    """What all replicas are called together."""
+    return f"{namespace}/{lease}"
+
+
+def identity() -> str:
+    """What one replica is called: no two at the same time, nor one after another."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+class Acting:
+    """
+    Services that run while this replica leads; a part of the server.
+
+    :param client: of the root.
+    :param make: makes them anew.
+    :param now: seconds since the epoch.
+    :param name: see :func:`identity`.
+    """
+
+    def __init__(
+        self,
+        client: IKubeClient,
+        make: Callable[[], Sequence[Service]],
+        clock: Any,
+        now: Callable[[], float],
+        *,
+        namespace: str = NAMESPACE,
+        lease: str = LEASE,
+        name: str = "",
+    ) -> None:
+        self._leading = Leading(make)
+        leases = ClientLeases(client, namespace, lease)
+        self._election = Election(leases, name or identity(), self._leading, clock, now)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it is this one."""
+        return self._election.leading
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """Those that run."""
+        return self._leading.services
+
+    def start(self) -> None:
+        """Stand for election."""
+        self._election.startService()
+
+    def stop(self) -> Deferred[None]:
+        """Act no longer, and let others; fires when that is so."""
+        return self._election.stopService()

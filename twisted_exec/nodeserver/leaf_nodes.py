@@ -1,0 +1,127 @@
+"""
+What a leaf's nodes amount to, seen from the root: one Node for all, some or one of them.
+
+Pure.  Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from twisted_exec.api import quantity
+from twisted_exec.api.conditions import Told
+from twisted_exec.nodeserver.interfaces import LeafNode
+
+Object = dict[str, Any]
+
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+"""Conditions of a kubelet besides Ready."""
+_KEPT = {"name", "uid", "resourceVersion", "labels"}
+_STATUS = {"addresses", "capacity", "allocatable", "conditions", "nodeInfo"}
+_OWN_INFO = ("operatingSystem", "architecture", "osImage", "kernelVersion")
+_INFO = (
+    *_OWN_INFO,
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "machineID",
+    "systemUUID",
+    "bootID",
+)
+
+
+def trimmed(node: Object) -> Object:
+    """A leaf's node without what is not read here: a leaf may have thousands."""
+    metadata, status = node["metadata"], node.get("status") or {}
+    return {
+        "metadata": {key: value for key, value in metadata.items() if key in _KEPT},
+        "spec": {"unschedulable": bool((node.get("spec") or {}).get("unschedulable"))},
+        "status": {key: value for key, value in status.items() if key in _STATUS},
+    }
+
+
+def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
+    """Those of the leaf's nodes that a Node of the root stands for, by name."""
+
+    def is_one(each: Object) -> bool:
+        metadata = each["metadata"]
+        if node.leaf_nodes:
+            return metadata["name"] in node.leaf_nodes
+        labels = metadata.get("labels") or {}
+        return all(labels.get(key) == value for key, value in node.selector.items())
+
+    return sorted(filter(is_one, nodes), key=lambda each: str(each["metadata"]["name"]))
+
+
+def condition(node: Object, type: str) -> str:
+    """``True``, ``False`` or ``Unknown``; empty when the node does not say."""
+    listed = (node.get("status") or {}).get("conditions") or ()
+    return next((str(one.get("status")) for one in listed if one.get("type") == type), "")
+
+
+def is_ready(node: Object) -> bool:
+    """It runs Pods."""
+    return condition(node, "Ready") == "True"
+
+
+def capacity(nodes: Iterable[Object]) -> dict[str, str]:
+    """What they have in all."""
+    return _summed((node.get("status") or {}).get("capacity") or {} for node in nodes)
+
+
+def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
+    """What Pods may have of it: of those that are ready and take Pods."""
+    taking = (
+        node
+        for node in nodes
+        if is_ready(node) and not (node.get("spec") or {}).get("unschedulable")
+    )
+    return _summed((node.get("status") or {}).get("allocatable") or {} for node in taking)
+
+
+def _summed(listed: Iterable[Object]) -> dict[str, str]:
+    sums: dict[str, Decimal] = {}
+    for amounts in listed:
+        for key, told in amounts.items():
+            try:
+                sums[key] = sums.get(key, Decimal(0)) + quantity.parse(told)
+            except ValueError:
+                continue  # a leaf of another make; what it means nobody can tell
+    return {key: _written(amount) for key, amount in sorted(sums.items())}
+
+
+def _written(amount: Decimal) -> str:
+    if amount == amount.to_integral_value():
+        return quantity.binary(int(amount))
+    return f"{int(amount * 1000)}m"
+
+
+def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
+    """A pressure holds when it holds for all of them: as long as one is free of it, Pods find room."""
+    told = {}
+    for type in PRESSURES:
+        found = {condition(node, type) for node in nodes} - {""}
+        if not found:
+            continue
+        status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
+        told[type] = (status, f"Leaf{type}" if status == "True" else f"LeafHasNo{type}", "")
+    return told
+
+
+def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str, str]:
+    """
+    ``status.nodeInfo``: of the one node that a Node is, else what all agree on.
+
+    :param version: of the leaf's API server; empty while it is not known.
+    """
+    infos = [(each.get("status") or {}).get("nodeInfo") or {} for each in nodes]
+    if node.mode == "node" and len(infos) == 1:
+        return {key: str(infos[0].get(key, "")) for key in _INFO}
+    told = {}
+    for key in _OWN_INFO:
+        values = {str(info.get(key, "")) for info in infos}
+        told[key] = values.pop() if len(values) == 1 else ""
+    if version:
+        told["kubeletVersion"] = version
+    return told

@@ -1,0 +1,290 @@
+"""
+What to do about one Node of the root: decided here, done by :mod:`.upkeep`.
+
+A pure function from what the Node is to be and what is there.  It is asked again each heartbeat and
+after each change, so it remembers nothing.  A Node that is not ours is never touched: whose it is
+says the Node itself, in an annotation; where it stands for a leaf by somebody else's word (Kosmos's,
+or an administrator's) it may be taken over.
+
+Kosmos's own upkeep sets a Node's port only when it makes the Node, and deletes by a name that no
+Node has (``cluster_controller.go``): here both are looked at again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted_exec.api import quantity
+from twisted_exec.api.conditions import Told, with_conditions
+from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.nodeserver.addresses import NODE_LABEL
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.node_conditions import NOT_PROBED, OURS
+
+Object = dict[str, Any]
+
+FULL, ENDPOINTS, NONE = "full", "endpoints", "none"
+UPKEEPS = (FULL, ENDPOINTS, NONE)
+
+KEPT_BY = "leaf.twisted-exec.dev/kept-by"
+"""Annotation: which node server keeps the Node, by namespace and name of its election's Lease."""
+LEAF = "leaf.twisted-exec.dev/leaf"
+"""Annotation: the leaf that the Node stands for."""
+KOSMOS_LEAF = "kosmos-io/owned-by-cluster"
+"""The same in Kosmos's words."""
+
+MINE, CLAIMABLE, FOREIGN = "mine", "claimable", "foreign"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """
+    What a Node is to be.
+
+    :param keeper: who keeps it, for :data:`KEPT_BY`.
+    :param fields: of ``status``, conditions aside.
+    :param told: conditions, by type.
+    :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
+    """
+
+    node: LeafNode
+    keeper: str
+    fields: Object
+    told: Mapping[str, Told] = field(default_factory=dict)
+    upkeep: str = FULL
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make the Node."""
+
+    node: Object
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A merge patch of what is not its status."""
+
+    patch: Object
+
+
+@dataclass(frozen=True)
+class PatchStatus:
+    """
+    A merge patch of the status.
+
+    :param endpoints: addresses or the port are among what was otherwise.
+    """
+
+    status: Object
+    endpoints: bool = False
+
+
+Action = Create | Patch | PatchStatus
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    What to do, in order.
+
+    :param problem: why the Node cannot be kept, or empty.
+    :param adopts: it was somebody else's until now.
+    """
+
+    actions: Sequence[Action] = ()
+    problem: str = ""
+    adopts: bool = False
+
+
+def claim(observed: Object, wanted: LeafNode, keeper: str) -> str:
+    """Whose a Node is: :data:`MINE`, :data:`CLAIMABLE` or :data:`FOREIGN`."""
+    annotations = observed["metadata"].get("annotations") or {}
+    kept_by = annotations.get(KEPT_BY)
+    if kept_by:
+        return MINE if kept_by == keeper else FOREIGN
+    stands_for = annotations.get(LEAF) or annotations.get(KOSMOS_LEAF)
+    known = {wanted.leaf, wanted.annotations.get(KOSMOS_LEAF)} - {None}
+    return CLAIMABLE if stands_for in known else FOREIGN
+
+
+def plan(wanted: Wanted, observed: Object | None, now: str, *, beat: bool = False) -> Plan:
+    """
+    What makes the Node as it is to be.
+
+    :param observed: the Node as last seen; ``None`` when there is none.
+    :param now: a timestamp.
+    :param beat: the conditions are to be told again although they are the same.
+    """
+    name = wanted.node.name
+    if observed is None:
+        if wanted.upkeep != FULL:
+            return Plan(
+                problem=f'node "{name}" is not there, and --upkeep={wanted.upkeep} makes none'
+            )
+        return Plan([Create(_made(wanted, now))])
+    if observed["metadata"].get("deletionTimestamp"):
+        return Plan(problem=f'node "{name}" is being deleted')
+    owned = claim(observed, wanted.node, wanted.keeper)
+    if owned == FOREIGN:
+        return Plan(problem=_foreign(observed, wanted))
+    status = _status_patch(wanted, observed.get("status") or {}, now, beat)
+    if wanted.upkeep != FULL:
+        return Plan(status)
+    return Plan([*_metadata_patch(wanted, observed), *status], adopts=owned == CLAIMABLE)
+
+
+def orphans(nodes: Iterable[Object], wanted: Iterable[str], keeper: str) -> list[Object]:
+    """Nodes that we keep and that no leaf has any more."""
+    known = set(wanted)
+    return [
+        node
+        for node in nodes
+        if node["metadata"]["name"] not in known
+        and (node["metadata"].get("annotations") or {}).get(KEPT_BY) == keeper
+        and not node["metadata"].get("deletionTimestamp")
+    ]
+
+
+def is_contested(observed: Object, written: Object) -> bool:
+    """Whether addresses or port are no longer what we wrote."""
+    status = observed.get("status") or {}
+    return any(status.get(key) != written.get(key) for key in ("addresses", "daemonEndpoints"))
+
+
+def writers(observed: Object) -> list[str]:
+    """Who wrote the addresses or the port, as the API server noted it."""
+    found = []
+    for entry in observed["metadata"].get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:status") or {}
+        if "f:addresses" in fields or "f:daemonEndpoints" in fields:
+            found.append(str(entry.get("manager", "")))
+    return sorted(set(filter(None, found)))
+
+
+def _foreign(observed: Object, wanted: Wanted) -> str:
+    name, leaf = wanted.node.name, wanted.node.leaf
+    kept_by = (observed["metadata"].get("annotations") or {}).get(KEPT_BY)
+    if kept_by:
+        return (
+            f'node "{name}" is kept by the node server {kept_by}, not by {wanted.keeper}; '
+            "two of them need names of their own"
+        )
+    return (
+        f'node "{name}" is there and does not stand for leaf "{leaf}": it is left alone. '
+        f"Rename the leaf's node, or if it is to be taken over, annotate it with {LEAF}={leaf}"
+    )
+
+
+def _labels(wanted: Wanted) -> dict[str, str]:
+    return {**wanted.node.labels, NODE_LABEL: "true"}
+
+
+def _annotations(wanted: Wanted) -> dict[str, str]:
+    return {**wanted.node.annotations, LEAF: wanted.node.leaf, KEPT_BY: wanted.keeper}
+
+
+def _made(wanted: Wanted, now: str) -> Object:
+    made: Object = {
+        "apiVersion": NODES.resource.api_version,
+        "kind": NODES.resource.kind,
+        "metadata": {
+            "name": wanted.node.name,
+            "labels": _labels(wanted),
+            "annotations": _annotations(wanted),
+        },
+        "spec": {"taints": [dict(taint) for taint in wanted.node.taints]},
+    }
+    status = {key: value for key, value in wanted.fields.items() if value}
+    made["status"] = {**status, "conditions": _beaten(with_conditions([], wanted.told, now), now)}
+    return made
+
+
+def _metadata_patch(wanted: Wanted, observed: Object) -> list[Action]:
+    """Labels and annotations of ours; taints are left to others once the Node is there."""
+    patch: Object = {}
+    for key, ours in (("labels", _labels(wanted)), ("annotations", _annotations(wanted))):
+        known = observed["metadata"].get(key) or {}
+        missing = {name: value for name, value in ours.items() if known.get(name) != value}
+        if missing:
+            patch[key] = missing
+    return [Patch({"metadata": patch})] if patch else []
+
+
+def _status_patch(wanted: Wanted, known: Object, now: str, beat: bool) -> list[PatchStatus]:
+    patch = _endpoints(wanted.fields, known)
+    endpoints = bool(patch)
+    if wanted.upkeep == FULL:
+        patch |= _amounts(wanted.fields, known)
+        patch |= _info(wanted.fields, known)
+        patch |= _features(wanted.fields, known)
+        patch |= _conditions(wanted.told, known, now, beat or bool(patch))
+        if patch:
+            # Who has it changed meanwhile may have meant a part of what is told here.
+            patch = {**_whole_endpoints(wanted.fields), **patch}
+    return [PatchStatus(patch, endpoints)] if patch else []
+
+
+def _whole_endpoints(fields: Object) -> Object:
+    return {key: fields[key] for key in ("addresses", "daemonEndpoints") if key in fields}
+
+
+def _endpoints(fields: Object, known: Object) -> Object:
+    wanted = _whole_endpoints(fields)
+    return {key: value for key, value in wanted.items() if known.get(key) != value}
+
+
+def _amounts(fields: Object, known: Object) -> Object:
+    patch: Object = {}
+    for part in ("capacity", "allocatable"):
+        if part not in fields:
+            continue
+        wanted, there = fields[part], known.get(part) or {}
+        changed = {
+            key: value for key, value in wanted.items() if not _same(value, there.get(key, ""))
+        }
+        changed |= {key: None for key in there if key not in wanted}
+        if changed:
+            patch[part] = changed
+    return patch
+
+
+def _same(one: str, other: str) -> bool:
+    """API servers write amounts in their own way."""
+    try:
+        return quantity.parse(one) == quantity.parse(other)
+    except ValueError:
+        return one == other
+
+
+def _info(fields: Object, known: Object) -> Object:
+    wanted, there = fields.get("nodeInfo") or {}, known.get("nodeInfo") or {}
+    changed = {key: value for key, value in wanted.items() if there.get(key, "") != value}
+    return {"nodeInfo": changed} if changed else {}
+
+
+def _features(fields: Object, known: Object) -> Object:
+    """Never a leaf's: what our routes can do is ours to say."""
+    wanted = fields.get("declaredFeatures")
+    if wanted is None or wanted == (known.get("declaredFeatures") or []):
+        return {}
+    return {"declaredFeatures": wanted or None}
+
+
+def _conditions(told: Mapping[str, Told], known: Object, now: str, beat: bool) -> Object:
+    listed = known.get("conditions") or []
+    there = {one.get("type") for one in listed}
+    news = {type: one for type, one in told.items() if not (one[1] == NOT_PROBED and type in there)}
+    made = with_conditions(listed, news, now)
+    if made == listed and not beat:
+        return {}
+    return {"conditions": _beaten(made, now)}
+
+
+def _beaten(conditions: list[Object], now: str) -> list[Object]:
+    for one in conditions:
+        if one["type"] in OURS:
+            one["lastHeartbeatTime"] = now
+    return conditions

@@ -1,0 +1,93 @@
+"""
+When the ways are probed, and what was found out last.
+
+Each leaf is looked at every half a minute, once for all Nodes that stand for it, and so is each Node's
+way from the root.  A look is under way once at most, several at a time, and none waits for another
+leaf's silence: what was found out last counts until something else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_exec.api.conditions import Told
+from twisted_exec.nodeserver.node_conditions import UNPROBED
+from twisted_exec.nodeserver.probe import LeafProbe
+from twisted_exec.observe.running import Running
+
+PROBE_SECONDS = 30.0
+AT_ONCE = 8
+"""Looks under way."""
+
+
+class Repeated(Running):
+    """
+    Looks again and again.
+
+    :param look: never raises.
+    :param slots: those who look share them.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[None]],
+        clock: IReactorTime,
+        slots: DeferredSemaphore,
+        seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self._look, self._clock, self._slots, self._seconds = look, clock, slots, seconds
+
+    def start(self) -> None:
+        """Look now, then again and again until :meth:`stop`."""
+        self._begin(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await self._slots.run(lambda: Deferred.fromCoroutine(self._once()))
+            await deferLater(self._clock, self._seconds)
+
+    async def _once(self) -> None:
+        await self._look()
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("looking whether a way is open failed", failure)
+
+
+class LeafLook:
+    """
+    What is known about the way to one leaf.
+
+    :param changed: called when something was found out.
+    """
+
+    def __init__(self, probe: LeafProbe, clock: Any, changed: Callable[[], None]) -> None:
+        self._probe, self._clock, self._changed = probe, clock, changed
+        self.ready: Told = UNPROBED
+        self.allowed: Told = UNPROBED
+        self._answered = clock.seconds()
+
+    @property
+    def version(self) -> str:
+        """Of the leaf's API server, or empty."""
+        return self._probe.version
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since when it does not answer; 0 while it does."""
+        return 0.0 if self.ready[0] == "True" else self._clock.seconds() - self._answered
+
+    async def look(self) -> None:
+        """Find out."""
+        self.ready, self.allowed = await self._probe.look()
+        if self.ready[0] == "True":
+            self._answered = self._clock.seconds()
+        self._changed()
