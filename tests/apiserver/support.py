@@ -110,6 +110,7 @@ class APITestCase(SynchronousTestCase):
     :cvar limits: of requests at once.
     :cvar dialects: whose machines there are.
     :cvar pods_view: whether machines are shown as Pods as well.
+    :cvar node_pods: whether Pods are those of Nodes.
     :ivar identities: who is known besides those with :data:`TOKENS`.
     :cvar ground: what the server stands on.
     """
@@ -118,6 +119,7 @@ class APITestCase(SynchronousTestCase):
     limits: Limits | None = None
     dialects: Sequence[Dialect] = (DEFAULT,)
     pods_view = False
+    node_pods = False
     identities = Identities()
 
     def setUp(self) -> None:
@@ -132,7 +134,11 @@ class APITestCase(SynchronousTestCase):
         self.known = Credentials("", told, self.storage, self.clock, self.clock.seconds)
         self.parts = self.assemble()
         made = Deferred.fromCoroutine(
-            bootstrap(self.storage, self.parts.verbs, bootstrap_objects(self.dialects))
+            bootstrap(
+                self.storage,
+                self.parts.verbs,
+                bootstrap_objects(self.dialects, node_pods=self.node_pods),
+            )
         )
         self.successResultOf(made)
         for follower in (*self.parts.followers, self.parts.leading):
@@ -145,7 +151,12 @@ class APITestCase(SynchronousTestCase):
     def assemble(self) -> Parts:
         """A server's parts, over this store."""
         ground = self.ground(
-            self.storage, self.dialects, self.known, pods_view=self.pods_view, **self.signing()
+            self.storage,
+            self.dialects,
+            self.known,
+            pods_view=self.pods_view,
+            node_pods=self.node_pods,
+            **self.signing(),
         )
         return assemble(
             ground,

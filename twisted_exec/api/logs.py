@@ -44,6 +44,16 @@ QUERY: Mapping[str, Schema] = {
 }
 """What a query may hold."""
 
+POD_STREAMS = ("All", "Stderr", "Stdout")
+POD_QUERY: Mapping[str, Schema] = {
+    **QUERY,
+    "container": string("Which; may be left out when there is one."),
+    "insecureSkipTLSVerifyBackend": boolean("Ignored: the kubelet is always verified."),
+    "previous": boolean("Of what ran before it was started again."),
+    "stream": string("Which of its two, or both.", enum=list(POD_STREAMS)),
+}
+"""What it may hold for a Pod of a Node."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LARGEST = 2**63 - 1
 
@@ -157,6 +167,20 @@ def parse(args: Args, machine: str) -> LogOptions:
             "the log of a machine goes on when it is started again"
         )
     return replace(options, stream=None)
+
+
+def parse_of_pod(args: Args, pod: str) -> LogOptions:
+    """
+    As :func:`parse`, about a Pod of a Node; which container is not looked at.
+
+    :param pod: its name, for messages.
+    """
+    options = decode(args)
+    check(options, pod, POD_STREAMS)
+    if options.stream not in (None, "All") and options.tail_lines is not None:
+        told = "`tailLines` and specific `stream` are mutually exclusive for now"
+        raise Invalid("PodLogOptions", pod, [fields.forbidden("tailLines", told)], group="")
+    return options
 
 
 def _causes(options: LogOptions, streams: Sequence[str]) -> list[Cause]:

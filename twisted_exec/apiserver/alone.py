@@ -56,6 +56,7 @@ class Alone:
 
     :param credentials: by which users are known.
     :param pods_view: machines are shown as Pods as well, whose rights are their machines'.
+    :param node_pods: Pods are those of Nodes; then there is no such view.
     :param authorities: sign what is asked for by certificate signing requests, by the
         signer's name.
     :param signing_seconds: how long their certificates are good at most.
@@ -72,6 +73,7 @@ class Alone:
         credentials: Credentials,
         *,
         pods_view: bool = False,
+        node_pods: bool = False,
         authorities: Mapping[str, Reloading[Authority]] | None = None,
         signing_seconds: float = DEFAULT_LIFE_SECONDS,
         own_names: Callable[[], Collection[str]] = frozenset,
@@ -88,6 +90,9 @@ class Alone:
         if pods_view:
             self._authorizer = PodsAuthorizer(self._rbac, PodNames(dialects))
             self.kinds = (*self.kinds, kinds.PODS)
+        self._node_pods = node_pods
+        if node_pods:
+            self.kinds = (*self.kinds, kinds.NODE_PODS)
 
     @property
     def authorizer(self) -> IRulesAuthorizer:
@@ -174,7 +179,7 @@ class Alone:
 
     async def prepare(self, verbs: Verbs) -> None:
         """As :meth:`Ground.prepare`: roles, bindings and namespaces that always are."""
-        objects = bootstrap_objects(self._dialects)
+        objects = bootstrap_objects(self._dialects, node_pods=self._node_pods)
         leases = [dialect.lease_namespace for dialect in self._dialects]
         expected = filter(None, dict.fromkeys([*leases, LEASE_NAMESPACE]))
         await bootstrap(self.storage, verbs, objects, expected)

@@ -29,8 +29,13 @@ from twisted_exec.apiserver.fences import Fences
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
+from twisted_exec.apiserver.kubelets import Kubelets
+from twisted_exec.apiserver.kubelets_proxy import NodeProxyLocator, add_node_proxy
 from twisted_exec.apiserver.leading import ElectedLeading
 from twisted_exec.apiserver.log import LogLocator, add_log
+from twisted_exec.apiserver.node_pods import Bindings, NodePodVerbs
+from twisted_exec.apiserver.node_pods_endings import NodePodEndings
+from twisted_exec.apiserver.node_pods_streams import add_node_pods
 from twisted_exec.apiserver.pods_names import PodNames
 from twisted_exec.apiserver.pods_storage import PodStorage
 from twisted_exec.apiserver.pods_streams import (
@@ -54,6 +59,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics
 from twisted_exec.storage.interfaces import IStorage
+from twisted_exec.streaming.download_client import ANY_DOWNLOADS
 from twisted_exec.streaming.proxy import Proxy
 from twisted_exec.streaming.relay import Relay
 from twisted_exec.streaming.routes import Routes
@@ -171,6 +177,7 @@ def assemble(
     dialects: Sequence[Dialect] = (DEFAULT,),
     allowed_origins: Collection[bytes] = (),
     scheduling: bool = False,
+    kubelets: Kubelets | None = None,
 ) -> Parts:
     """
     Join the parts.
@@ -179,6 +186,7 @@ def assemble(
     :param dialects: whose machines there are, each once.
     :param allowed_origins: sites besides this server's own whose pages may ask.
     :param scheduling: give machines that have no pool one.
+    :param kubelets: how they are reached, where Pods are those of Nodes.
     """
     storage, registry = ground.storage, Registry(ground.kinds)
     fence = Fences(dialects, storage, reactor)
@@ -210,8 +218,9 @@ def assemble(
     routes, limits = Routes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)
     rest = REST(verbs, watches[0], gate, fence, limits, now)
+    apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
-        if kind.stored and not kind.kept_as and kind is not kinds.CONSOLESESSIONS:
+        if kind.stored and not kind.kept_as and kind not in apart:
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
     REST(ending, watches[0], gate, fence, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
@@ -261,6 +270,22 @@ def assemble(
         add_refusals(routes, names)
         add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
         add_log(consoles, kinds.PODS, relay(ByPodName(names, logs)))
+    if kubelets is not None:
+        followers.append(NodePodEndings(storage, sessions))
+        running = NodePodVerbs(storage, admissions, now)
+        REST(running, watches[0], gate, fence, limits, now).add_to(routes, kinds.NODE_PODS)
+        Bindings(gate, running, limits).add_to(routes)
+        reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
+        add_node_pods(
+            consoles,
+            partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
+            # A kubelet says nothing, not even that there is a log, before something is printed.
+            partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
+            (gate, fence, storage, kubelets, reactor, opened, limits),
+        )
+        nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
+        figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)
+        add_node_proxy(consoles, figures)
     return Parts(
         dispatcher=APIDispatcher(routes, consoles, gate, probes),
         followers=followers,

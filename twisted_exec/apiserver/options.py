@@ -212,7 +212,8 @@ def _write_options(
     if validation not in ("", *_VALIDATIONS):
         causes.append(fields.not_supported("fieldValidation", validation, ["", *_VALIDATIONS]))
     given = {**body, "dryRun": dry_run, "fieldManager": manager, "fieldValidation": validation}
-    told = {key: value for key, value in given.items() if value}
+    # A grace of 0 seconds is another wish than none.
+    told = {key: value for key, value in given.items() if value or type(value) is int}
     manager = manager or _name_of(agent)
     return WriteOptions(bool(dry_run), validation or "Warn", manager=manager, told=told), causes
 

@@ -32,6 +32,7 @@ from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest
 from twisted_exec.apiserver.identities import Credentials, Identities
 from twisted_exec.apiserver.interfaces import IAPIServer
+from twisted_exec.apiserver.kubelets import KubeletAccess
 from twisted_exec.apiserver.signer import DEFAULT_LIFE_SECONDS, CAPair
 from twisted_exec.apiserver.signing import (
     CLIENT,
@@ -85,6 +86,8 @@ class Settings:
     :param client_signing: signs what poollets are known by.
     :param signing_seconds: how long such certificates are good at most.
     :param scheduling: give machines that have no pool one.
+    :param kubelets: how kubelets are reached; then Pods are those of Nodes, and there is no view
+        of machines.  ``None``: none is.
     :param aggregated: which host this server is behind; ``None``: it is alone.
     """
 
@@ -108,6 +111,7 @@ class Settings:
     client_signing: CAPair | None = None
     signing_seconds: float = DEFAULT_LIFE_SECONDS
     scheduling: bool = True
+    kubelets: KubeletAccess | None = None
     aggregated: Aggregated | None = None
 
 
@@ -150,6 +154,8 @@ class APIServer(Starting):
             settings.poollet_seconds,
             settings.pools_named,
         )
+        access = settings.kubelets
+        self._kubelets = None if access is None else access.kubelets(reactor)
         metrics = metrics or new_registry()
         self._ground = self._alone() if settings.aggregated is None else self._behind(metrics)
         self._parts = assemble(
@@ -161,6 +167,7 @@ class APIServer(Starting):
             dialects=settings.dialects,
             allowed_origins=settings.allowed_origins,
             scheduling=settings.scheduling,
+            kubelets=self._kubelets,
         )
         idle = _IDLE_SECONDS if settings.aggregated is None else _IDLE_BEHIND_SECONDS
         self._site = Site(self._parts.dispatcher, reactor, idle_seconds=idle)
@@ -191,7 +198,8 @@ class APIServer(Starting):
             self._storage,
             settings.dialects,
             Credentials(settings.client_ca, settings.identities, self._storage, reactor),
-            pods_view=settings.pods_view,
+            pods_view=settings.pods_view and settings.kubelets is None,
+            node_pods=settings.kubelets is not None,
             authorities=authorities,
             signing_seconds=settings.signing_seconds,
             own_names=own_names,
@@ -209,6 +217,8 @@ class APIServer(Starting):
             check()
         self._ground.load()
         self._forwarding.load()
+        if self._kubelets is not None:
+            self._kubelets.credentials.load()
         tls = ServerTLS(
             self._settings.certificate,
             self._settings.key,

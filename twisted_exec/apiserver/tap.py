@@ -17,6 +17,9 @@ from twisted_exec.apiserver.aggregated.options import AggregatedOptions, aggrega
 from twisted_exec.apiserver.aggregated.options import check as check_aggregated
 from twisted_exec.apiserver.identity_options import PATHS as IDENTITY_PATHS
 from twisted_exec.apiserver.identity_options import identities
+from twisted_exec.apiserver.kubelet_options import PATHS as KUBELET_PATHS
+from twisted_exec.apiserver.kubelet_options import KubeletOptions, kubelet_access
+from twisted_exec.apiserver.kubelet_options import check as check_kubelets
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.kube.config import KubeConfigError
@@ -100,11 +103,11 @@ def wants_pods_view(options: Mapping[str, Any]) -> bool:
     return not (options["no-pods-view"] or options.get("aggregated"))
 
 
-class Options(AggregatedOptions):
+class Options(KubeletOptions, AggregatedOptions):
     """Options of ``exec-apiserver``."""
 
     program = "exec-apiserver"
-    paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS, "kubeconfig")
+    paths = (*_NEEDED, *_SIGNING_FILES, *IDENTITY_PATHS, *KUBELET_PATHS, "kubeconfig")
     synopsis = "[options]"
     longdesc = "A Kubernetes-style API server for machines and their consoles."
 
@@ -195,6 +198,7 @@ class Options(AggregatedOptions):
         check_aggregated(self)
         super().postOptions()
         wants_pods_view(self)
+        check_kubelets(self)
         if self["scheduler"] and self["no-scheduler"]:
             raise UsageError("--scheduler and --no-scheduler: give one of them")
         try:
@@ -269,5 +273,6 @@ def settings(options: Options) -> Settings:
         signing=_pair(options, _SIGNING),
         client_signing=_pair(options, _CLIENT_SIGNING),
         signing_seconds=_duration(options["cluster-signing-duration"]),
+        kubelets=kubelet_access(options),
         aggregated=aggregated(options),
     )

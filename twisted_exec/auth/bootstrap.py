@@ -135,6 +135,29 @@ _SYSTEM_ROLES = [
         for asked in ("nodeclient", "selfnodeclient")
     ),
 ]
+_POD_ROLES = [
+    _role(
+        "system:aggregate-to-edit:pods",
+        _on("pods", _WRITE, ("",)),
+        # Opening a stream is a create; older servers ask about a WebSocket as a get.
+        _on("pods/attach pods/exec pods/portforward", ("create", "get"), ("",)),
+        part_of="edit",
+    ),
+    _role(
+        "system:aggregate-to-view:pods",
+        _on("pods pods/status", _READ, ("",)),
+        _on("pods/log", ("get",), ("",)),
+        part_of="view",
+    ),
+    # What a kube-apiserver's own certificate may ask of kubelets.
+    _role(
+        "system:kubelet-api-admin",
+        _on("nodes", _READ, ("",)),
+        _on("nodes/proxy nodes/log nodes/stats nodes/metrics", ("*",), ("",)),
+    ),
+]
+"""Of servers whose Pods are those of Nodes; in Kubernetes, too, who may view may read their logs."""
+
 _SYSTEM_BINDINGS = [
     _binding("cluster-admin", ("Group", MASTERS)),
     _binding("system:basic-user", ("Group", AUTHENTICATED)),
@@ -244,11 +267,14 @@ def bootstrappers(dialect: Dialect) -> str:
     return f"system:bootstrappers:{dialect.group.replace('.', '-')}:{dialect.pool.plural}"
 
 
-def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
+def bootstrap_objects(
+    dialects: Iterable[Dialect], *, node_pods: bool = False
+) -> tuple[Object, ...]:
     """
     ClusterRoles, then ClusterRoleBindings, with names of their own each.
 
     :param dialects: whose machines, pools and classes they are about.
+    :param node_pods: there are Pods of Nodes as well.
     """
     several = tuple(dialects)
     roles = [
@@ -271,6 +297,7 @@ def bootstrap_objects(dialects: Iterable[Dialect]) -> tuple[Object, ...]:
             part_of="view",
         ),
     ]
+    roles += _POD_ROLES if node_pods else []
     bindings = list(_SYSTEM_BINDINGS)
     for dialect in several:
         group = dialect.pool_identity_group

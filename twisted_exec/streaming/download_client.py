@@ -2,7 +2,8 @@
 Asking the next hop for a text that goes on: a plain GET, whose answer is read as it comes.
 
 It is asked as an upgrade is (:mod:`~twisted_exec.streaming.upgrade_client`), with the same limits and
-the same end of whatever is not what was asked for: only a 200 of ``text/plain`` is.  The body is
+the same end of whatever is not what was asked for: only a 200 is, and of ``text/plain`` where its
+sender says what it is.  The body is
 delivered as fast as it is taken: a paused download holds one read, and the sender waits.
 """
 
@@ -54,13 +55,14 @@ class _Downloading(Asking):
     """The connection: first as any that asks, then with a body."""
 
     asked = "request"
+    any_type = False
     _begun = False  # the head has come
     _over = False  # the body is complete, broken or unwanted
     _flowing = True
     _receiver: tuple[Callable[[bytes], None], Callable[[bool], None]] | None = None
 
     def _next(self, event: Any) -> bool:
-        if not isinstance(event, h11.Response) or not _is_text(event):
+        if not isinstance(event, h11.Response) or not self._is_wanted(event):
             return super()._next(event)
         self._begun = True
         self.transport.pauseProducing()
@@ -68,6 +70,9 @@ class _Downloading(Asking):
         assert answered is not None
         answered.callback(Download(self))
         return False
+
+    def _is_wanted(self, response: h11.Response) -> bool:
+        return bool(response.status_code == 200) if self.any_type else _is_text(response)
 
     def dataReceived(self, data: bytes) -> None:
         if self._over:
@@ -145,6 +150,18 @@ class _Factory(AskingFactory):
 
 DOWNLOADS = _Factory()
 """Of the connections that :func:`fetch` takes, for ``connect_first``."""
+
+
+class _AnyDownloading(_Downloading):
+    any_type = True
+
+
+class _AnyFactory(AskingFactory):
+    protocol = _AnyDownloading
+
+
+ANY_DOWNLOADS = _AnyFactory()
+"""Likewise, of what a kubelet tells: its type is guessed from whatever the text begins with."""
 
 
 def _is_text(response: h11.Response) -> bool:

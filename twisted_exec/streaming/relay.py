@@ -32,7 +32,12 @@ from twisted_exec.streaming.sessions import Session, Sessions
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.text_socket import TextSocket
 from twisted_exec.streaming.text_stream import Flow, TextAnswer, TextStream
-from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
+from twisted_exec.streaming.upgrade_client import (
+    AskingFactory,
+    UpgradeRefused,
+    UpgradeRequest,
+    connect_first,
+)
 from twisted_exec.streaming.upgrade_server import is_upgrade
 from twisted_exec.wire.upgrade import WEBSOCKET
 
@@ -45,6 +50,7 @@ class Relay:
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the head of the answer; ``None``: without limit.
     :param end_seconds: how long the log of a deleted machine may take for its last words.
+    :param downloads: makes connections, and says what of the answers to them is a text.
     """
 
     def __init__(
@@ -56,10 +62,11 @@ class Relay:
         connect_seconds: float = 5,
         answer_seconds: float | None = 10,
         end_seconds: float = 2,
+        downloads: AskingFactory = DOWNLOADS,
     ) -> None:
         self.locator, self.sessions, self.clock = locator, sessions, clock
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
-        self.end_seconds = end_seconds
+        self.end_seconds, self.downloads = end_seconds, downloads
 
     async def handle(self, request: Request) -> None:
         """
@@ -123,7 +130,7 @@ class _Passage:
             location.endpoints,
             clock=relay.clock,
             timeout_seconds=relay.connect_seconds,
-            factory=DOWNLOADS,
+            factory=relay.downloads,
         )
         audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
         head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])

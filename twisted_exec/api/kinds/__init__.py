@@ -12,6 +12,7 @@ from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
 from twisted_exec.api.kinds.machines import image_of
 from twisted_exec.api.kinds.machines import kind as machine_kind
+from twisted_exec.api.kinds.node_pods import BINDINGS, NODE_PODS
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.kinds.pods import CONSOLE, PODS
 from twisted_exec.api.kinds.pools import ADDRESS_TYPES, class_kind
@@ -100,6 +101,7 @@ ALL = served((DEFAULT,))
 __all__ = [
     "ADDRESS_TYPES",
     "ALL",
+    "BINDINGS",
     "CERTIFICATESIGNINGREQUESTS",
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
@@ -116,6 +118,7 @@ __all__ = [
     "NAMESPACES",
     "NAMESPACE_FINALIZER",
     "NODES",
+    "NODE_PODS",
     "PODS",
     "ROLEBINDINGS",
     "ROLES",

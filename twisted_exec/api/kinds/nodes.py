@@ -221,6 +221,7 @@ _STATUS = struct(
         "config": anything("Not used any more."),
         "runtimeHandlers": array(anything(), "What its runtime can do."),
         "features": anything("What it can do."),
+        "declaredFeatures": array(string(), "What of the newest its kubelet can do."),
     },
     description="What the node is.",
 )

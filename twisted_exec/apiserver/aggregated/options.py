@@ -33,6 +33,9 @@ _REFUSED = {
     "cluster-signing-kube-apiserver-client-cert-file": "behind a host, that signs certificates",
     "cluster-signing-kube-apiserver-client-key-file": "behind a host, that signs certificates",
     "pods-view": "behind a host, Pods are the host's",
+    "kubelet-client-certificate": "behind a host, Pods are the host's",
+    "kubelet-client-key": "behind a host, Pods are the host's",
+    "kubelet-certificate-authority": "behind a host, Pods are the host's",
 }
 
 

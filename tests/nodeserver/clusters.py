@@ -1,0 +1,279 @@
+"""
+Two clusters in one process: a root and a leaf, both our own API server, a kubelet in the leaf, and room
+for a node server between them.
+
+All sockets and certificates are real, stores are in memory.  Root and leaf trust nothing of each
+other's, as clusters of different owners.  In each the user ``admin`` may do anything, and ``jane``
+nothing::
+
+    clusters = await Clusters.start()          # root, leaf, a kubelet that runs POD in the leaf
+    ...                                        # a node server whose Node is ROOT_NODE
+    await clusters.root.add_node(ROOT_NODE, port)
+    await clusters.add_pods()                  # in the root, and in the leaf behind it
+    kubectl --kubeconfig (clusters.root.kubeconfig("admin")) exec web -- true
+    await clusters.stop()
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.apiserver.support import AuditList
+from twisted_exec.api.kinds import NODE_PODS, NODES, Object
+from twisted_exec.apiserver.kubelets import KubeletAccess
+from twisted_exec.apiserver.service import APIServer, Settings
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.kubeconfig import load
+from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.testing.kubelet import Container, Kubelet
+from twisted_exec.tls.files import read_file
+from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
+from twisted_exec.tls.server import ServerTLS
+
+reactor: Any = _reactor
+
+ROOT, LEAF = "root", "leaf"
+ROOT_NODE, LEAF_NODE = "leaf-1", "worker"
+"""The Node of the root that stands for the leaf, and the leaf's own."""
+POD = "web"
+"""A Pod of the namespace ``default``: in the root on one, in the leaf on the other."""
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""As whom an API server comes to kubelets."""
+NODE_SERVER = "exec-nodeserver"
+"""As whom a node server comes to root and leaf: it may do anything."""
+OWNER, OURS = "leaf.twisted-exec.dev/pod-uid", "leaf.twisted-exec.dev/root"
+_MASTERS = ["system:masters"]
+_HOST = "127.0.0.1"
+
+
+@cache
+def pki_of(cluster: str) -> PKI:
+    """A cluster's PKI, once for all tests: keys cost time."""
+    directory = tempfile.mkdtemp(prefix=f"exec-tests-{cluster}-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    made = create_pki(os.path.join(directory, "pki"))
+    made.issue_apiserver([_HOST, "localhost"])
+    for name in ("admin", KUBELET_CLIENT, NODE_SERVER):
+        made.issue_user(name, _MASTERS)
+    made.issue_user("jane", ["dev"])
+    made.issue_runtime("kubelet", [_HOST])
+    return made
+
+
+class Cluster:
+    """
+    An API server with Pods of Nodes.
+
+    :param name: also that of its PKI.
+    :param more: other :class:`Settings`.
+    """
+
+    def __init__(self, name: str, **more: Any) -> None:
+        self.name, self.pki = name, pki_of(name)
+        self.directory = tempfile.mkdtemp(prefix=f"exec-tests-{name}-")
+        self.audit, self.storage = AuditList(), MemoryStorage()
+        settings = Settings(**{**self._settings(), **more})
+        self.server = APIServer(settings, self.storage, self.audit, reactor)
+        self._clients: list[KubeClient] = []
+
+    def _settings(self) -> dict[str, Any]:
+        serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
+        kubelet_client = self.pki.pair(f"user-{KUBELET_CLIENT}")
+        return {
+            "listen": f"tcp:0:interface={_HOST}",
+            "certificate": serving.certificate,
+            "key": serving.key,
+            "client_ca": self.pki.client_ca,
+            "poollet_certificate": forwarding.certificate,
+            "poollet_key": forwarding.key,
+            "poollet_ca": self.pki.serving_ca,
+            "drain_seconds": 0.0,
+            "kubelets": KubeletAccess(
+                kubelet_client.certificate, kubelet_client.key, self.pki.serving_ca
+            ),
+        }
+
+    async def start(self) -> None:
+        """Serve."""
+        self.server.startService()
+        await self.server.when_ready()
+        self.admin = self.client("admin")
+
+    async def stop(self) -> None:
+        """Serve no longer; everything of it is gone."""
+        for client in self._clients:
+            await client.close()
+        if self.server.running:
+            await self.server.stopService()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def kubeconfig(self, user: str) -> str:
+        """The path of a kubeconfig of ``admin``, ``jane`` or :data:`NODE_SERVER`."""
+        path, pair = os.path.join(self.directory, user), self.pki.pair(f"user-{user}")
+        ca, certificate, key = (
+            read_file(each) for each in (self.pki.serving_ca, pair.certificate, pair.key)
+        )
+        told = {"ca_pem": ca, "certificate_pem": certificate, "key_pem": key}
+        write_kubeconfig(path, server=self.server.url, user=user, replace=True, **told)
+        return path
+
+    def config(self, user: str) -> ClientConfig:
+        """How the server is reached in the name of a user."""
+        return load(self.kubeconfig(user))
+
+    def client(self, user: str) -> KubeClient:
+        """A client in the name of a user; closed with the cluster."""
+        made = KubeClient(self.config(user), reactor)
+        self._clients.append(made)
+        return made
+
+    def server_tls(self, name: str = "kubelet") -> ServerTLS:
+        """What a kubelet of this cluster shows, or who has a kubelet's face, at 127.0.0.1."""
+        pair = self.pki.pair(f"runtime-{name}")
+        return ServerTLS(pair.certificate, pair.key, client_cas=[self.client_ca], clock=reactor)
+
+    @property
+    def client_ca(self) -> str:
+        """Path of the CA of those who come to kubelets: of the API server as a client."""
+        return self.pki.client_ca
+
+    async def add_node(
+        self, name: str, port: int, addresses: Sequence[tuple[str, str]] = (("InternalIP", _HOST),)
+    ) -> Object:
+        """A Node, whose kubelet is reached at the first of these addresses."""
+        resource = NODES.resource
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        await self.admin.create(resource, node)
+        status = {
+            "addresses": [{"type": kind, "address": address} for kind, address in addresses],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        return await self._with_status(resource, name, "", status)
+
+    async def add_pod(
+        self,
+        name: str = POD,
+        node: str = "",
+        containers: Sequence[str] = ("main",),
+        *,
+        namespace: str = "default",
+        metadata: Mapping[str, Any] | None = None,
+        ttys: Sequence[str] = (),
+        **spec: Any,
+    ) -> Object:
+        """A Pod that runs; ``ttys`` are those of its containers that have a terminal."""
+        told = [
+            {"name": each, "image": "busybox:1", "stdin": True, "tty": each in ttys}
+            for each in containers
+        ]
+        bound = {"nodeName": node} if node else {}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
+            "spec": {"containers": told, **bound, **spec},
+        }
+        await self.admin.create(NODE_PODS.resource, pod, namespace)
+        running = [
+            {"name": each, "ready": True, "restartCount": 0, "state": {"running": {}}}
+            for each in containers
+        ]
+        status = {"phase": "Running", "containerStatuses": running}
+        return await self._with_status(NODE_PODS.resource, name, namespace, status)
+
+    async def _with_status(
+        self, resource: Any, name: str, namespace: str, status: Object
+    ) -> Object:
+        patch = {"status": status}
+        found: Object = await self.admin.patch(
+            resource, name, patch, namespace, subresource="status"
+        )
+        return found
+
+
+class Clusters:
+    """
+    A root and a leaf, and a kubelet in the leaf.
+
+    :ivar containers: of :data:`POD`, which the kubelet runs.
+    """
+
+    def __init__(self, root: Mapping[str, Any], leaf: Mapping[str, Any]) -> None:
+        self.root, self.leaf = Cluster(ROOT, **root), Cluster(LEAF, **leaf)
+        self.containers = {"main": Container()}
+        self.kubelet = Kubelet(
+            reactor,
+            {("default", POD): self.containers},
+            tls=self.leaf.server_tls(),
+            client_ca=read_file(self.leaf.client_ca),
+        )
+
+    @classmethod
+    async def start(
+        cls, *, root: Mapping[str, Any] | None = None, leaf: Mapping[str, Any] | None = None
+    ) -> Clusters:
+        """
+        Both, and the kubelet.
+
+        :param root: other :class:`Settings` of it.
+        :param leaf: likewise.
+        """
+        made = cls(root or {}, leaf or {})
+        await made.root.start()
+        await made.leaf.start()
+        port = await made.kubelet.listen(f"tcp:0:interface={_HOST}")
+        await made.leaf.add_node(LEAF_NODE, port.getHost().port)
+        return made
+
+    async def stop(self) -> None:
+        """Nothing of them is left."""
+        await self.root.stop()
+        await self.leaf.stop()
+        await self.kubelet.stop()
+
+    async def add_pods(
+        self,
+        name: str = POD,
+        containers: Mapping[str, Container] | None = None,
+        *,
+        node: str = ROOT_NODE,
+    ) -> tuple[Object, Object]:
+        """
+        A Pod of the root on ``node``, and the one of the leaf that stands behind it, as a syncer
+        makes them.
+
+        :param containers: what the kubelet runs; of :data:`POD` those that are there already.
+        :return: the root's and the leaf's.
+        """
+        if containers is not None:
+            self.kubelet.add("default", name, dict(containers))
+        running = self.kubelet.pods["default", name]
+        ttys = [each for each, told in running.items() if told.tty]
+        root = await self.root.add_pod(name, node, list(running), ttys=ttys)
+        leaf = await self.add_leaf_pod(root)
+        return root, leaf
+
+    async def add_leaf_pod(self, root: Object) -> Object:
+        """The Pod of the leaf for one of the root."""
+        told = root["spec"]["containers"]
+        metadata = {
+            "labels": {OURS: "root"},
+            "annotations": {OWNER: root["metadata"]["uid"]},
+        }
+        return await self.leaf.add_pod(
+            root["metadata"]["name"],
+            LEAF_NODE,
+            [each["name"] for each in told],
+            metadata=metadata,
+            ttys=[each["name"] for each in told if each.get("tty")],
+        )
