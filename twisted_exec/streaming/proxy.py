@@ -39,6 +39,7 @@ from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, 
 from twisted_exec.streaming.negotiation import (
     STREAM_PROTOCOL,
     Attempt,
+    OtherProtocol,
     choose_protocol,
     is_answer,
     of_the_protocol,
@@ -55,6 +56,7 @@ from twisted_exec.streaming.sessions import (
 from twisted_exec.streaming.site import Request, respond_json
 from twisted_exec.streaming.splice import DRAIN_SECONDS, Splice
 from twisted_exec.streaming.translate import Translation, translate
+from twisted_exec.streaming.tunnel import Tunnel, tunnelled, untunnel
 from twisted_exec.streaming.upgrade_client import (
     Upgraded,
     UpgradeRefused,
@@ -65,7 +67,13 @@ from twisted_exec.streaming.upgrade_client import (
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.wire.asked import Asked
 from twisted_exec.wire.edges import edges
-from twisted_exec.wire.upgrade import PASSED_UPGRADES, passed_back, passed_on, switching_protocols
+from twisted_exec.wire.upgrade import (
+    PASSED_UPGRADES,
+    WEBSOCKET,
+    passed_back,
+    passed_on,
+    switching_protocols,
+)
 
 CLIENT_LEFT = 499
 """The audit's code for a client that left before it was answered (nginx's word for it)."""
@@ -219,14 +227,14 @@ class _Passage:
         try:
             upgraded = await self._reach(head)
         except UpgradeRefused as refused:
-            if not (of_the_protocol(refused) and await self._translate()):
+            if not (of_the_protocol(refused) and await self._ask_otherwise()):
                 raise self._refusal(refused) from None
             return
         if is_answer(upgraded.headers, head.headers):
             self._join(upgraded, upgrade)
             return
         upgraded.abort()
-        if not await self._translate():
+        if not await self._ask_otherwise():
             raise BadGateway("the next hop answered with a protocol that was not offered")
 
     async def _reach(self, head: UpgradeRequest) -> Upgraded:
@@ -291,6 +299,9 @@ class _Passage:
             return location.path
         return _joined(location.path, Asked.of(self._request.args).query())
 
+    async def _ask_otherwise(self) -> bool:
+        return await self._untunnel() or await self._translate()
+
     async def _translate(self) -> bool:
         """Read and write both legs, if the next hop can be asked in another way."""
         proxy = self._proxy
@@ -311,10 +322,33 @@ class _Passage:
             raise CancelledError from None
         if possible:
             self._speaks(is_upgrade(self._request), choose_protocol(self._request))
-            del self._request
-            proxy.translating(self._session)
-            self._session.carry(joint.end, joint.cut, lambda: _counts(joint))
+            self._read_here(joint)
         return possible
+
+    async def _untunnel(self) -> bool:
+        """Take SPDY out of its tunnel, if the request is for one, for a next hop that has none."""
+        if not tunnelled(self._request):
+            return False
+        proxy = self._proxy
+        joint = Tunnel(
+            proxy.clock, lambda reason: self._over(reason, joint), session=self._session_id
+        )
+        try:
+            protocol = await untunnel(self._request, self._reach_again, joint)
+        except UpgradeRefused as refused:
+            raise self._refusal(refused) from None
+        except OtherProtocol as problem:
+            raise BadGateway(str(problem)) from None
+        except ConnectionDone:
+            raise CancelledError from None
+        self._speaks(WEBSOCKET, protocol)
+        self._read_here(joint)
+        return True
+
+    def _read_here(self, joint: Translation | Tunnel) -> None:
+        del self._request
+        self._proxy.translating(self._session)
+        self._session.carry(joint.end, joint.cut, lambda: _counts(joint))
 
     async def _reach_again(self, attempt: Attempt) -> Upgraded:
         """Ask in our own name, where the path may be good for one request."""
@@ -360,7 +394,7 @@ class _Passage:
             self._asking.cancel()  # it has ended, by that or by itself
         self._over(reason, self._splice)
 
-    def _over(self, reason: str, joint: Splice | Translation) -> None:
+    def _over(self, reason: str, joint: Splice | Translation | Tunnel) -> None:
         self._session.over(
             reason,
             bytes_to_machine=joint.bytes_to_machine,
@@ -425,7 +459,7 @@ def chosen_protocol(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return name[:64].decode("ascii", "replace")
 
 
-def _counts(joint: Splice | Translation) -> tuple[int, int]:
+def _counts(joint: Splice | Translation | Tunnel) -> tuple[int, int]:
     return joint.bytes_to_machine, joint.bytes_to_user
 
 
