@@ -8,6 +8,8 @@ route or of a stream need not wait for either.
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +27,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.config import ClientConfig
-from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
 from twisted_exec.testing.cluster import MemoryCluster
 
@@ -121,13 +123,19 @@ class SimpleRootPods:
         self.cluster, self.nodes = cluster, set(nodes)
         self._followers: list[Callable[[Object | None, Object | None], None]] = []
 
-    def get(self, namespace: str, name: str) -> Deferred[Object]:
+    def get(self, namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         def checked(pod: Object) -> Object:
             if pod["spec"].get("nodeName") not in self.nodes:
+                raise NotFound("pods", name)
+            if uid and pod["metadata"]["uid"] != uid:
                 raise NotFound("pods", name)
             return pod
 
         return self.cluster.client().get(PODS.resource, name, namespace).addCallback(checked)
+
+    def seen(self, namespace: str, name: str) -> Object | None:
+        found = self.cluster.objects.get((PODS.resource, namespace, name))
+        return found if found and found["spec"].get("nodeName") in self.nodes else None
 
     def by_uid(self, uid: str) -> Object | None:
         return next((pod for pod in self.on() if pod["metadata"]["uid"] == uid), None)
@@ -269,3 +277,98 @@ def simple(
     told = config or ClientConfig("https://leaf.example:6443", token="secret")
     only = SimpleLeaf(leaf, memory_cluster(), told, [LeafNode(node, leaf)], roots=roots)
     return roots, SimpleLeaves(only)
+
+
+def kubeconfig(
+    server: str = "https://leaf.example:6443", token: str = "secret", **user: Any
+) -> str:
+    """A kubeconfig as JSON, with nothing in it that leads outside."""
+    return json.dumps(
+        {
+            "current-context": "it",
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+            "clusters": [{"name": "it", "cluster": {"server": server}}],
+            "users": [{"name": "me", "user": {"token": token, **user}}],
+        }
+    )
+
+
+def put_secret(
+    cluster: MemoryCluster, content: str, name: str = "one", key: str = "kubeconfig"
+) -> Object:
+    """Store a Secret in the namespace ``leaves``, or another in place of one."""
+    return cluster.put(
+        (SECRETS.resource, "leaves", name),
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"namespace": "leaves", "name": name, "uid": str(uuid.uuid4())},
+            "data": {key: base64.b64encode(content.encode()).decode()},
+        },
+    )
+
+
+def put_cluster(
+    cluster: MemoryCluster,
+    name: str,
+    content: str | None = None,
+    *,
+    models: list[Object] | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **tree: Any,
+) -> Object:
+    """Store a Cluster of Kosmos, or another in place of one."""
+    spec: Object = {"clusterTreeOptions": {"enable": True, "leafModels": models, **tree}}
+    if content is not None:
+        spec["kubeconfig"] = base64.b64encode(content.encode()).decode()
+    return cluster.put(
+        (CLUSTERS.resource, "", name),
+        {
+            "apiVersion": "kosmos.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {
+                "name": name,
+                "uid": f"uid-{name}",
+                "labels": dict(labels or {}),
+                "annotations": dict(annotations or {}),
+            },
+            "spec": spec,
+        },
+    )
+
+
+class Network:
+    """
+    Clusters by the URLs of their servers, for who makes clients of them.
+
+    :ivar seen: configurations that clients were made of, or have since come to.
+    """
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, MemoryCluster] = {}
+        self.seen: list[ClientConfig] = []
+
+    def add(self, server: str = "https://leaf.example:6443") -> MemoryCluster:
+        """Another cluster."""
+        self.clusters[server] = made = memory_cluster()
+        return made
+
+    def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
+        """See :data:`~twisted_exec.nodeserver.leaf_client.MakeClient`."""
+        client = _Reaching(self, renew)
+        self.seen.append(config)
+        return client  # type: ignore[return-value]
+
+
+class _Reaching:
+    """A client that goes, with each request, to the server that its configuration names then."""
+
+    def __init__(self, network: Network, renew: Callable[[], ClientConfig]) -> None:
+        self._network, self._renew = network, renew
+
+    def __getattr__(self, verb: str) -> Any:
+        config = self._renew()
+        if config != self._network.seen[-1]:
+            self._network.seen.append(config)
+        return getattr(self._network.clusters[config.server].client(), verb)

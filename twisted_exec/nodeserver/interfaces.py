@@ -155,12 +155,18 @@ class IRootPods(Interface):
 
     synced = Attribute("They were all read at least once (bool).")
 
-    def get(namespace: str, name: str) -> Deferred[Object]:
+    def get(namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """
         Fires with a Pod, asked of the root when it is too new for our copy; not to be changed.
 
-        Fails with ``NotFound`` when there is none, or it is not on a Node of ours.
+        Fails with ``NotFound`` when there is none, or it is not on a Node of ours; with another
+        ``APIError`` when that cannot be found out.
+
+        :param uid: that it must have; empty for any.
         """
+
+    def seen(namespace: str, name: str) -> Object | None:
+        """A Pod as last seen; ``None`` when there is none on a Node of ours."""
 
     def by_uid(uid: str) -> Object | None:
         """The Pod with this UID as last seen; ``None`` when there is none on a Node of ours."""

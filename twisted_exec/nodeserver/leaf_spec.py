@@ -1,0 +1,101 @@
+"""
+What is known of a leaf before anybody has been there: values that a source of leaves gives.
+
+Everything is frozen and compares by value, so that a change is noticed, and what did not change
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from twisted.internet.defer import Deferred
+from zope.interface import Attribute, Interface
+
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.namespaces import Names
+from twisted_exec.nodeserver.ours import OWNED
+
+CLUSTER, NODE, PARTY = "cluster", "node", "party"
+"""What a Node stands for, see :class:`~twisted_exec.nodeserver.interfaces.LeafNode`."""
+SECRET_KEY = "kubeconfig"
+
+
+@dataclass(frozen=True)
+class KubeconfigFile:
+    """
+    :param path: absolute.
+    :param context: instead of its ``current-context``.
+    """
+
+    path: str
+    context: str = ""
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
+class KubeconfigSecret:
+    """A key of a Secret of the root."""
+
+    namespace: str
+    name: str
+    key: str = SECRET_KEY
+    context: str = ""
+
+    def __str__(self) -> str:
+        return f"secret {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class KubeconfigData:
+    """
+    :param content: a kubeconfig; empty when there is none.
+    :param source: what it is out of.
+    :param problem: why there is none that could be read, or empty.
+    """
+
+    content: bytes = field(repr=False)
+    source: str
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return self.source
+
+
+Kubeconfig = KubeconfigFile | KubeconfigSecret | KubeconfigData
+
+
+@dataclass(frozen=True)
+class LeafSpec:
+    """
+    One leaf.
+
+    :param origin: who says so, for messages; it is another leaf when another says so.
+    :param policy: see :class:`~twisted_exec.nodeserver.ours.Ours`, as is ``kosmos``.
+    """
+
+    name: str
+    origin: str
+    kubeconfig: Kubeconfig
+    nodes: tuple[LeafNode, ...]
+    names: Names = field(default_factory=Names)
+    policy: str = OWNED
+    kosmos: bool = False
+
+
+class ISource(Interface):
+    """Where leaves are told."""
+
+    synced = Attribute("It was read at least once (bool).")
+
+    def specs() -> Sequence[LeafSpec]:
+        """Those that are told now."""
+
+    def start(changed: Callable[[], None]) -> None:
+        """Follow it, and call ``changed`` whenever :meth:`specs` or ``synced`` may be others."""
+
+    def stop() -> Deferred[None]:
+        """Fires when nothing is under way any more."""

@@ -1,0 +1,128 @@
+"""
+Which Pod of a leaf is ours: made for a Pod of the root, and for which one.
+
+Whoever may make Pods in a leaf may mark them, too.  So a mark counts only in the namespace that the
+root's Pod has there: it is for who may write into that one, and for nobody else, to say whose a Pod
+is.  Kosmos marks a Pod as its own and gives it the same namespace and name; what it was made for is
+told by these alone.
+
+Source of Kosmos's label: ``kosmos-io/kosmos``, ``pkg/utils/constants.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.namespaces import Names
+
+PREFIX = "leaf.twisted-exec.dev/"
+ROOT_LABEL = f"{PREFIX}root"
+UID = f"{PREFIX}pod-uid"
+NAME = f"{PREFIX}pod-name"
+NAMESPACE = f"{PREFIX}pod-namespace"
+KOSMOS_LABEL = "kosmos-io/pod"
+
+OWNED, SAME_NAME = "owned", "same-name"
+POLICIES = (OWNED, SAME_NAME)
+
+DEFAULT_ROOT = "root"
+_UNREAD = ("managedFields",)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KINDS = ("containers", "initContainers", "ephemeralContainers")
+_KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
+
+
+@dataclass(frozen=True)
+class Ours:
+    """
+    The rule of one leaf.
+
+    :param root: what this root is called in its leaves: several may share one.
+    :param policy: :data:`OWNED`, or :data:`SAME_NAME`: any Pod of the same namespace and name, as
+        Kosmos has it.
+    :param kosmos: Pods that Kosmos made count as owned.
+    """
+
+    root: str = DEFAULT_ROOT
+    policy: str = OWNED
+    kosmos: bool = False
+    names: Names = field(default_factory=Names)
+
+    @property
+    def selectors(self) -> Sequence[str]:
+        """Label selectors that choose, one after another, the Pods worth following."""
+        own = [f"{ROOT_LABEL}={self.root}"]
+        return [*own, f"{KOSMOS_LABEL}=true"] if self.kosmos else own
+
+    def marks(self, root: Object) -> Object:
+        """Labels and annotations that make a Pod ours, for a Pod of the root."""
+        metadata = root["metadata"]
+        return {
+            "labels": {ROOT_LABEL: self.root},
+            "annotations": {
+                UID: metadata["uid"],
+                NAME: metadata["name"],
+                NAMESPACE: metadata.get("namespace", ""),
+            },
+        }
+
+    def owner(self, pod: Object) -> str:
+        """The UID of the root's Pod that a Pod says it was made for; empty for none of ours."""
+        if _labels(pod).get(ROOT_LABEL) != self.root:
+            return ""
+        return str((pod["metadata"].get("annotations") or {}).get(UID) or "")
+
+    def is_for(self, pod: Object, root: Object) -> bool:
+        """
+        A Pod of the leaf is that of a Pod of the root.
+
+        :raises NotFound: as :meth:`.Names.leaf`.
+        """
+        namespace, name = self.names.leaf(root)
+        metadata = pod["metadata"]
+        if metadata.get("namespace", "") != namespace:
+            return False
+        uid = root["metadata"].get("uid")
+        if uid and self.owner(pod) == uid:
+            return True
+        if metadata["name"] != name:
+            return False
+        return self.policy == SAME_NAME or (
+            self.kosmos and _labels(pod).get(KOSMOS_LABEL) == "true"
+        )
+
+
+def _labels(pod: Object) -> Any:
+    return pod["metadata"].get("labels") or {}
+
+
+def trimmed_root(pod: Object) -> Object:
+    """A Pod of the root without what is nobody's business but its writers'; the same object."""
+    metadata = pod["metadata"]
+    for key in _UNREAD:
+        metadata.pop(key, None)
+    if metadata.get("annotations"):
+        metadata["annotations"].pop(_LAST_APPLIED, None)
+    return pod
+
+
+def trimmed(pod: Object) -> Object:
+    """
+    What is kept of a Pod of a leaf: its metadata but for who wrote it, its status, and of its
+    ``spec`` the node and the containers' names, images and terminals.  The rest of ``spec`` is what
+    the root's Pod says.
+    """
+    trimmed_root(pod)
+    spec = pod.get("spec") or {}
+    kept: Object = {
+        kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in spec[kind]]
+        for kind in _KINDS
+        if spec.get(kind)
+    }
+    if spec.get("nodeName"):
+        kept["nodeName"] = spec["nodeName"]
+    pod["spec"] = kept
+    return pod

@@ -1,0 +1,236 @@
+"""
+The Pods of the root that are on our Nodes, as watches keep them.
+
+Few Nodes are followed each by itself: the root's API server then tells nothing of any other.  With
+many, one watch of all Pods is cheaper for everybody, and of the Pods on others' Nodes next to
+nothing is kept.  Going from one to the other, what is known stays known until the new watch has
+been read whole.
+
+What the copy has not got is asked of the root: a Pod may be too new for the copy, and who asks for
+it got its name from the root just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.status import (
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    NotFound,
+    Unauthorized,
+)
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.watch import Key, Reflector, key_of
+from twisted_exec.nodeserver.followers import Followers
+from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.ours import trimmed_root
+
+FEW_NODES = 16
+ASK_SECONDS = 5.0
+"""For so long the root may be asked for one Pod."""
+SETTLE_SECONDS = 0.5
+"""Leaves come in crowds when a program starts: the root's Pods are read once for all of them."""
+_ALL = ""
+
+
+def node_of(pod: Object) -> str:
+    """The Node that a Pod is on, empty for none yet."""
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+@implementer(IRootPods)
+class RootPods:
+    """
+    :param client: of the root; may ``get``, ``list`` and ``watch`` Pods of all namespaces.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: IKubeClient, clock: Any) -> None:
+        self._client, self._clock = client, clock
+        self._leaves: ILeaves | None = None
+        self._unfollow: Callable[[], None] = lambda: None
+        self._nodes: frozenset[str] = frozenset()
+        self._sources: dict[str, Reflector] = {}
+        self._pods: dict[Key, Object] = {}
+        self._by_uid: dict[str, Key] = {}
+        self._by_node: dict[str, set[Key]] = {}
+        self._followers = Followers("the root's Pods")
+        self._looking: IDelayedCall | None = None
+        self._ending: set[Deferred[Any]] = set()
+        self._looked = False
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`IRootPods`."""
+        if not self._looked or self._leaves is None or not self._leaves.synced:
+            return False
+        return all(source.synced for source in self._sources.values())
+
+    @property
+    def problem(self) -> str:
+        """Why the copy is not current, or empty."""
+        return next((each.problem for each in self._sources.values() if each.problem), "")
+
+    def start(self, leaves: ILeaves) -> None:
+        """Follow the Pods on the Nodes of these leaves until :meth:`stop`."""
+        self._leaves = leaves
+        self._unfollow = leaves.follow(self._nodes_changed)
+        self._look()
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; what is known can still be read."""
+        self._unfollow()
+        self._leaves = None
+        if self._looking is not None and self._looking.active():
+            self._looking.cancel()
+        for source in self._sources.values():
+            self._end(source.stop())
+        return DeferredList(list(self._ending), consumeErrors=True)
+
+    def get(self, namespace: str, name: str, uid: str = "") -> Deferred[Object]:
+        """See :meth:`IRootPods.get`."""
+        found = self.seen(namespace, name)
+        if found is not None and uid in ("", found["metadata"].get("uid")):
+            return succeed(found)
+        return Deferred.fromCoroutine(self._asked(namespace, name, uid))
+
+    def seen(self, namespace: str, name: str) -> Object | None:
+        """See :meth:`IRootPods.seen`."""
+        return self._pods.get((namespace, name))
+
+    def by_uid(self, uid: str) -> Object | None:
+        """See :meth:`IRootPods.by_uid`."""
+        key = self._by_uid.get(uid)
+        return None if key is None else self._pods.get(key)
+
+    def on(self, nodes: Iterable[str] = ()) -> Sequence[Object]:
+        """See :meth:`IRootPods.on`."""
+        wanted = list(dict.fromkeys(nodes))
+        if not wanted:
+            return list(self._pods.values())
+        return [self._pods[key] for node in wanted for key in self._by_node.get(node, ())]
+
+    def follow(self, changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
+        """See :meth:`IRootPods.follow`."""
+        return self._followers.add(changed)
+
+    async def _asked(self, namespace: str, name: str, uid: str) -> Object:
+        asking = self._client.get(PODS.resource, name, namespace)
+        try:
+            pod = trimmed_root(await asking.addTimeout(ASK_SECONDS, self._clock))
+        except TimeoutError:
+            raise GatewayTimeout(
+                f'the root cluster did not tell of pod "{namespace}/{name}" within '
+                f"{ASK_SECONDS:g} seconds"
+            ) from None
+        except (Unauthorized, Forbidden) as refused:
+            told = f"the root cluster does not let this node server read pods: {refused.message}"
+            raise BadGateway(told) from None
+        ours = self._leaves is not None and node_of(pod) in self._leaves.nodes()
+        if not ours or uid not in ("", pod["metadata"].get("uid")):
+            raise NotFound("pods", name)
+        return pod
+
+    def _nodes_changed(self) -> None:
+        if self._looking is None or not self._looking.active():
+            self._looking = self._clock.callLater(SETTLE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if self._leaves is None:
+            return
+        nodes, had = frozenset(self._leaves.nodes()), self._nodes
+        self._nodes, self._looked = nodes, self._leaves.synced
+        wanted: Collection[str] = nodes if len(nodes) <= FEW_NODES else (_ALL,)
+        # The Pods on a new Node were not kept: all must be read again.
+        anew = _ALL in wanted and not nodes <= had
+        for node in [each for each in self._sources if anew or each not in wanted]:
+            self._end(self._sources.pop(node).stop())
+        for key in [key for node in had - nodes for key in self._by_node.get(node, ())]:
+            self._drop(key)
+        for node in wanted:
+            if node not in self._sources:
+                self._sources[node] = self._follow_node(node)
+
+    def _follow_node(self, node: str) -> Reflector:
+        source = Reflector(
+            self._client,
+            PODS.resource,
+            self._clock,
+            field_selector=f"spec.nodeName={node}" if node else "spec.nodeName!=",
+            on_change=self._changed,
+            trim=self._trimmed,
+        )
+        source.when_synced().addCallback(lambda _: self._sweep(node, source))
+        source.start()
+        return source
+
+    def _trimmed(self, pod: Object) -> Object:
+        if node_of(pod) in self._nodes:
+            return trimmed_root(pod)
+        metadata = pod["metadata"]
+        kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
+        return {"metadata": kept, "spec": {"nodeName": node_of(pod)}}
+
+    def _sweep(self, node: str, source: Reflector) -> None:
+        """What went while nobody looked is told by nothing but that it is not in the new copy."""
+        if self._sources.get(node) is not source:
+            return
+        known = self._by_node.get(node, ()) if node else self._pods
+        for key in [key for key in known if source.get(key[1], key[0]) is None]:
+            self._drop(key)
+
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        if after is not None and node_of(after) in self._nodes:
+            self._put(after)
+        elif before is not None:
+            known = self._pods.get(key_of(before))
+            if known is not None and _uid(known) == _uid(before):
+                self._drop(key_of(before))
+
+    def _put(self, pod: Object) -> None:
+        key = key_of(pod)
+        before = self._pods.get(key)
+        if before is not None and _uid(before) != _uid(pod):
+            self._drop(key)
+            before = None
+        if before == pod:
+            return
+        self._pods[key] = pod
+        self._by_uid[_uid(pod)] = key
+        if before is not None and node_of(before) != node_of(pod):
+            self._off_node(key, node_of(before))
+        self._by_node.setdefault(node_of(pod), set()).add(key)
+        self._followers.tell(before, pod)
+
+    def _drop(self, key: Key) -> None:
+        before = self._pods.pop(key, None)
+        if before is None:
+            return
+        self._by_uid.pop(_uid(before), None)
+        self._off_node(key, node_of(before))
+        self._followers.tell(before, None)
+
+    def _off_node(self, key: Key, node: str) -> None:
+        keys = self._by_node[node]
+        keys.discard(key)
+        if not keys:
+            del self._by_node[node]
+
+    def _end(self, ending: Deferred[Any]) -> None:
+        self._ending.add(ending)
+        ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
+        ending.addBoth(lambda _: self._ending.discard(ending))
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"].get("uid", ""))
