@@ -7,8 +7,7 @@ other's, as clusters of different owners.  In each the user ``admin`` may do any
 nothing::
 
     clusters = await Clusters.start()          # root, leaf, a kubelet that runs POD in the leaf
-    ...                                        # a node server whose Node is ROOT_NODE
-    await clusters.root.add_node(ROOT_NODE, port)
+    await clusters.serve()                     # a node server, of the root's ROOT_NODE
     await clusters.add_pods()                  # in the root, and in the leaf behind it
     kubectl --kubeconfig (clusters.root.kubeconfig("admin")) exec web -- true
     await clusters.stop()
@@ -33,11 +32,19 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.kubeconfig import load
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.nodeserver.logs import log_routes
+from twisted_exec.nodeserver.service import Make, NodeServer
+from twisted_exec.nodeserver.service import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
+
+from .support import SimpleLeaf, SimpleLeaves, SimpleRootPods
 
 reactor: Any = _reactor
 
@@ -201,16 +208,30 @@ class Cluster:
         return found
 
 
+class _Asked(MemoryCluster):
+    """What stands for a cluster in memory, and is a real one."""
+
+    def __init__(self, client: KubeClient) -> None:
+        super().__init__(())
+        self._asked = client
+
+    def client(self, *args: Any, **more: Any) -> Any:
+        return self._asked
+
+
 class Clusters:
     """
     A root and a leaf, and a kubelet in the leaf.
 
     :ivar containers: of :data:`POD`, which the kubelet runs.
+    :ivar audit: of the node server.
     """
 
     def __init__(self, root: Mapping[str, Any], leaf: Mapping[str, Any]) -> None:
         self.root, self.leaf = Cluster(ROOT, **root), Cluster(LEAF, **leaf)
         self.containers = {"main": Container()}
+        self.audit = AuditList()
+        self.node_server: NodeServer | None = None
         self.kubelet = Kubelet(
             reactor,
             {("default", POD): self.containers},
@@ -237,9 +258,48 @@ class Clusters:
 
     async def stop(self) -> None:
         """Nothing of them is left."""
+        if self.node_server is not None and self.node_server.running:
+            await self.node_server.stopService()
         await self.root.stop()
         await self.leaf.stop()
         await self.kubelet.stop()
+
+    async def serve(self, *make: Make, **settings: Any) -> NodeServer:
+        """
+        Have a node server for :data:`ROOT_NODE`, where the root finds it.
+
+        :param make: other routes than those of streams and logs.
+        :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
+        """
+        pair = self.root.pki.pair("runtime-kubelet")
+        told: dict[str, Any] = {
+            "listen": f"tcp:0:interface={_HOST}",
+            "certificate": pair.certificate,
+            "key": pair.key,
+            "client_ca": self.root.client_ca,
+            "drain_seconds": 0.0,
+        }
+        client = self.root.client(NODE_SERVER)
+        server = self.node_server = NodeServer(
+            NodeSettings(**{**told, **settings}),
+            client,
+            self.leaves(),
+            SimpleRootPods(_Asked(client), [ROOT_NODE]),
+            self.audit,
+            reactor,
+            make=make or (stream_routes, log_routes),
+        )
+        ready = server.when_ready()
+        server.startService()
+        await ready
+        address: Any = server.address
+        await self.root.add_node(ROOT_NODE, address.port)
+        return server
+
+    def leaves(self) -> SimpleLeaves:
+        """The one leaf, as the node server knows it."""
+        client, config = self.leaf.client(NODE_SERVER), self.leaf.config(NODE_SERVER)
+        return SimpleLeaves(SimpleLeaf(LEAF, _Asked(client), config, [LeafNode(ROOT_NODE, LEAF)]))
 
     async def add_pods(
         self,

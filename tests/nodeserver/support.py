@@ -202,7 +202,7 @@ class SimpleLeaf:
     async def _pod(self, root: Object) -> LeafPod:
         namespace, name = self.names(root)
         pod = await self.client.get(PODS.resource, name, namespace)
-        if pod["metadata"]["annotations"].get(OWNER) != root["metadata"]["uid"]:
+        if pod["metadata"].get("annotations", {}).get(OWNER) != root["metadata"]["uid"]:
             raise NotFound("pods", name)
         return LeafPod(self, namespace, name, root, pod)
 
