@@ -23,16 +23,15 @@ from tests.nodeserver.support import (
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
-    Forbidden,
     GatewayTimeout,
     NotFound,
     ServiceUnavailable,
     Unauthorized,
+    from_code,
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaf import ASK_SECONDS, Leaf, Surroundings
-from twisted_exec.nodeserver.leaf_client import refusal
 from twisted_exec.nodeserver.leaf_spec import KubeconfigData, KubeconfigSecret, LeafSpec
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.ours import SAME_NAME
@@ -147,8 +146,11 @@ class LeafTests(LeafTestCase):
 
     def test_no_such_pod(self) -> None:
         """A Pod that was not made in the leaf yet is not found there."""
-        told = self.refused(self.make(), self.pod(), NotFound)
+        leaf = self.make()
+        told = self.refused(leaf, self.pod(), NotFound)
         self.assertIn('leaf cluster "one" has no such pod', told)
+        self.cluster.problem = from_code(404, "as a real API server tells it")
+        self.assertEqual(self.refused(leaf, self.pod(), NotFound), told)
 
     def test_all(self) -> None:
         """Those that are ours are listed with the root's; those of nobody any more apart."""
@@ -238,7 +240,7 @@ class ReachedTests(LeafTestCase):
 
     def test_credentials_expired(self) -> None:
         """A leaf that does not know us is our problem: whose credentials, and what to do."""
-        self.cluster.problem = Unauthorized()
+        self.cluster.problem = from_code(401, "Unauthorized")
         leaf = self.make()
         told = (
             'leaf cluster "one" does not take our credentials (cluster one (context "it")): '
@@ -249,19 +251,9 @@ class ReachedTests(LeafTestCase):
 
     def test_not_let(self) -> None:
         """Nor is it the user's fault what we may not do there."""
-        self.cluster.problem = Forbidden("pods is forbidden")
+        self.cluster.problem = from_code(403, "pods is forbidden")
         told = self.refused(self.make(), self.pod(), BadGateway)
         self.assertIn('"one" does not let us (cluster one (context "it")): pods is', told)
-
-    def test_refusals(self) -> None:
-        """A refusal of a stream is told likewise; all others are the leaf's own."""
-        config = self.make().config()
-        mended = refusal(Unauthorized(), "one", config)
-        self.assertEqual(mended.code, 502)
-        self.assertIn("put credentials there", mended.message)
-        self.assertEqual(refusal(mended, "one", config), mended)
-        own = NotFound("pods", "web")
-        self.assertIs(refusal(own, "one", config), own)
 
     def test_no_credentials(self) -> None:
         """Without credentials everything is refused at once, and nothing is sent."""

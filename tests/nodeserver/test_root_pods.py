@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.nodeserver.support import PODS, SimpleLeaf, SimpleLeaves, memory_cluster, put_pod
-from twisted_exec.api.status import BadGateway, Expired, Forbidden, GatewayTimeout, NotFound
+from twisted_exec.api.status import BadGateway, Expired, GatewayTimeout, NotFound, from_code
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import IRootPods, LeafNode
@@ -217,7 +217,9 @@ class RootPodsTests(SynchronousTestCase):
     def test_root_refuses(self) -> None:
         """A root that does not let us, is down, or is silent, is not taken for a missing Pod."""
         self.begin("leaf-one")
-        self.cluster.problem = Forbidden("pods is forbidden")
+        self.cluster.problem = from_code(404, "as a real API server tells it")
+        self.failureResultOf(self.pods.get("default", "web"), NotFound)
+        self.cluster.problem = from_code(403, "pods is forbidden")
         told = self.failureResultOf(self.pods.get("default", "web"), BadGateway).value.message
         self.assertIn("does not let this node server read pods", told)
         self.cluster.problem = unreachable()

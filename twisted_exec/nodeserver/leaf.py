@@ -20,14 +20,14 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods import PODS
-from twisted_exec.api.status import APIError, GatewayTimeout, NotFound
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.credentials import Credentials, credentials
 from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
-from twisted_exec.nodeserver.leaf_client import LeafClient, MakeClient, refusal
+from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT, Ours, trimmed
 
@@ -263,7 +263,10 @@ class Leaf:
         except APIError as refused:
             if refused.code == NotFound.code:
                 raise self._none(root, "has no such pod") from None
-            raise refusal(refused, self.name, self.config()) from None
+            if refused.code in REFUSE_US:
+                # Who asked us did nothing wrong: it is we whom the leaf does not know, or let.
+                raise BadGateway(refused.message) from None
+            raise
         if not self._ours.is_for(pod, root):
             raise self._none(root, "has a pod of that name, but it was not made for this one")
         return pod

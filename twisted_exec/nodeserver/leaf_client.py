@@ -17,12 +17,15 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.status import APIError, BadGateway, Forbidden, Unauthorized
+from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 AGENT = "exec-nodeserver"
+
+REFUSE_US = (Unauthorized.code, Forbidden.code)
+"""Codes by which a server says that it does not know us, or does not let us."""
 
 MakeClient = Callable[[ClientConfig, Callable[[], ClientConfig]], IKubeClient]
 """Makes a client; given the configuration, and what says the one of each request."""
@@ -176,7 +179,7 @@ class LeafClient:
 
     def _told(self, failure: Failure, config: ClientConfig) -> Failure:
         refused = failure.value
-        if not isinstance(refused, (Unauthorized, Forbidden)):
+        if not isinstance(refused, APIError) or refused.code not in REFUSE_US:
             return failure
         # Another, not the same with another message: several may wait for one answer.
         mended = copy(refused)
@@ -193,16 +196,3 @@ def who_is_refused(refused: APIError, leaf: str, config: ClientConfig) -> str:
         remedy = "put credentials there that it takes"
         told = "does not take our credentials"
     return f'leaf cluster "{leaf}" {told} ({config.source}): {refused.message}; {remedy}'
-
-
-def refusal(refused: APIError, leaf: str, config: ClientConfig) -> APIError:
-    """
-    A refusal of a leaf as whoever asked us is to have it.
-
-    Who asked did nothing wrong when it is us whom the leaf does not know, or does not let: that is a
-    502.  Everything else stays as it is.
-    """
-    if not isinstance(refused, (Unauthorized, Forbidden)):
-        return refused
-    already = refused.message.startswith(f'leaf cluster "{leaf}" ')
-    return BadGateway(refused.message if already else who_is_refused(refused, leaf, config))

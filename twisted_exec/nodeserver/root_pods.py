@@ -21,17 +21,12 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods import PODS
-from twisted_exec.api.status import (
-    BadGateway,
-    Forbidden,
-    GatewayTimeout,
-    NotFound,
-    Unauthorized,
-)
+from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.leaf_client import REFUSE_US
 from twisted_exec.nodeserver.ours import trimmed_root
 
 FEW_NODES = 16
@@ -133,9 +128,15 @@ class RootPods:
                 f'the root cluster did not tell of pod "{namespace}/{name}" within '
                 f"{ASK_SECONDS:g} seconds"
             ) from None
-        except (Unauthorized, Forbidden) as refused:
-            told = f"the root cluster does not let this node server read pods: {refused.message}"
-            raise BadGateway(told) from None
+        except APIError as refused:
+            if refused.code == NotFound.code:
+                raise NotFound("pods", name) from None
+            if refused.code in REFUSE_US:
+                told = (
+                    f"the root cluster does not let this node server read pods: {refused.message}"
+                )
+                raise BadGateway(told) from None
+            raise
         ours = self._leaves is not None and node_of(pod) in self._leaves.nodes()
         if not ours or uid not in ("", pod["metadata"].get("uid")):
             raise NotFound("pods", name)

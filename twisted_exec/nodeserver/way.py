@@ -114,8 +114,8 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
     """What a leaf's no means to whoever asked us: the same, unless it is about our credentials."""
     if error.code == Unauthorized.code:
         return BadGateway(
-            f'leaf "{leaf.name}" does not accept this node server\'s credentials: renew those that'
-            " it is registered with"
+            f'leaf "{leaf.name}" does not accept this node server\'s credentials{_whose(leaf)}: renew'
+            " those that it is registered with"
         )
     if error.code == Forbidden.code and _ABOUT_US.search(error.message):
         told = one_line(error.message)
@@ -123,11 +123,22 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
     return error
 
 
-async def _root_pod(hop: Hop, wanted: Wanted) -> Object | None:
+def _whose(leaf: ILeaf) -> str:
+    """Where the credentials are from; whoever is to renew them looks there."""
     try:
-        return await hop.root_pods.get(wanted.namespace, wanted.pod)
-    except NotFound:
-        return None
+        return f" ({leaf.config().source})"
+    except APIError:
+        return ""
+
+
+async def _root_pod(hop: Hop, wanted: Wanted) -> Object | None:
+    """The Pod with that UID, however new it is; else the one that has the name now."""
+    for uid in dict.fromkeys((wanted.uid, "")):
+        try:
+            return await hop.root_pods.get(wanted.namespace, wanted.pod, uid)
+        except NotFound:
+            continue
+    return None
 
 
 def _check_container(root: Object, wanted: Wanted) -> None:
