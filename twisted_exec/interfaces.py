@@ -32,6 +32,9 @@ door                      what is behind it
 :class:`IAttachmentTransport`  the stream to that user: ``streaming.remotecommand``
 :class:`IStreamLocator`   where a proxy's stream goes next
 :class:`IKubeClient`      ``kube.client.KubeClient``, ``testing.cluster``
+:class:`ILeaves`          the leaf clusters of a node server: ``nodeserver.leaves``
+:class:`ILeaf`            one of them: ``nodeserver.leaf``
+:class:`IRootPods`        the Pods of the root on their Nodes: ``nodeserver.root_pods``
 :class:`ILeases`          one Lease: ``kube.election.ClientLeases``, ``apiserver.leading``
 :class:`ILeader`          acts while it leads: ``kube.leading.Leading``
 :class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...

@@ -25,6 +25,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.apiserver.aggregated import needs
 from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.rules import Rule
+from twisted_exec.nodeserver import needs as node_needs
 
 Object = dict[str, Any]
 
@@ -33,6 +34,8 @@ SESSIONS = kinds.CONSOLESESSIONS.resource.group
 HEAD = "# Written by python -m tests.docs.deploy_roles, from what the code says.\n"
 NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
 """Where the API server is, and what it and its ServiceAccount are called."""
+NODE_SERVER = "exec-nodeserver"
+"""What node servers, their ServiceAccount and their namespace are called, in root and leaf."""
 RBAC = "rbac.authorization.k8s.io/v1"
 PEOPLE = "system:aggregate-to-"
 """What the names of roles begin with that become part of Kubernetes' own for people."""
@@ -172,8 +175,8 @@ def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
 
 def rights() -> list[Object]:
     """What the API server itself may do at kube-apiserver, whosever machines there are."""
-    account = {"name": SERVER, "namespace": NAMESPACE}
-    found: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}]
+    account = _account(SERVER, NAMESPACE)
+    found: list[Object] = [account]
     found += _granted(needs.cluster_rules())
     for namespace, rules in needs.namespaced_rules(()):
         found += _granted(rules, namespace)
@@ -182,20 +185,54 @@ def rights() -> list[Object]:
     return found
 
 
-def _granted(rules: Iterable[Rule], namespace: str = "") -> list[Object]:
-    """A role of the API server's own, bound to it."""
-    role = _role(SERVER, [rule.to_object() for rule in rules], namespace)
-    return [role, _bound(SERVER, role["kind"], SERVER, namespace)]
+def rights_in_root() -> list[Object]:
+    """What a node server may do in its root; kubeconfigs of leaves may be Secrets beside it."""
+    whose = _account(NODE_SERVER, NODE_SERVER)
+    found: list[Object] = [whose, *_granted(node_needs.root_rules(), whose=whose)]
+    for namespace, rules in node_needs.root_namespaced_rules(NODE_SERVER):
+        if namespace == NODE_SERVER:
+            rules += node_needs.secret_rules()
+        found += _granted(rules, namespace, whose)
+    role = node_needs.DELEGATOR
+    found.append(_bound(f"{NODE_SERVER}:{role}", "ClusterRole", role, whose=whose))
+    return found
 
 
-def _bound(name: str, kind: str, role: str, namespace: str = "") -> Object:
+def rights_in_leaf() -> list[Object]:
+    """What a node server may do in a leaf; what a syncer may is bound where Pods are mirrored."""
+    whose = _account(NODE_SERVER, NODE_SERVER)
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NODE_SERVER}}
+    return [made, whose, *_granted(node_needs.leaf_rules(), whose=whose)]
+
+
+def _account(name: str, namespace: str) -> Object:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _granted(
+    rules: Iterable[Rule], namespace: str = "", whose: Object | None = None
+) -> list[Object]:
+    """A role of a server's own, bound to it."""
+    name = whose["metadata"]["name"] if whose else SERVER
+    role = _role(name, [rule.to_object() for rule in rules], namespace)
+    return [role, _bound(name, role["kind"], name, namespace, whose)]
+
+
+def _bound(
+    name: str, kind: str, role: str, namespace: str = "", whose: Object | None = None
+) -> Object:
+    """
+    :param whose: a ServiceAccount; that of the API server when nothing is said.
+    """
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    account = (whose or _account(SERVER, NAMESPACE))["metadata"]
     return {
         "apiVersion": RBAC,
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
         "metadata": metadata,
         "roleRef": {"apiGroup": RBAC.partition("/")[0], "kind": kind, "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": SERVER, "namespace": NAMESPACE}],
+        "subjects": [{"kind": "ServiceAccount", **account}],
     }
 
 
@@ -228,6 +265,8 @@ def written() -> dict[str, str]:
     found = {
         "apiserver/rights.yaml": _dump(*rights()),
         "apiserver/roles.yaml": _dump(*roles_of_sessions()),
+        "nodeserver/rights.yaml": _dump(*rights_in_root()),
+        "leaf/rights.yaml": _dump(*rights_in_leaf()),
     }
     for dialect in DIALECTS:
         found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))

@@ -23,6 +23,7 @@ from twisted_exec.apiserver.aggregated import needs as aggregated
 from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.rules import Rule
 from twisted_exec.kube import kubeconfig
+from twisted_exec.nodeserver import needs as node_needs
 from twisted_exec.runtimes import config
 from twisted_exec.tls.pki import create_pki
 
@@ -47,6 +48,7 @@ PODS = (
     "consoles/pool.yaml",
     "broker/pool.yaml",
     "hypervisor/pool.yaml",
+    "nodeserver/deployment.yaml",
 )
 LAST_WORD_SECONDS = 5
 
@@ -148,7 +150,7 @@ class ManifestTests(SynchronousTestCase):
         for path, each in found:
             if each["kind"].endswith("Binding"):
                 name = each["roleRef"]["name"]
-                own = name in (aggregated.DELEGATOR, aggregated.READER)
+                own = name in (aggregated.DELEGATOR, aggregated.READER, node_needs.DELEGATOR)
                 self.assertTrue(name in roles or own, f"{path}: {name}")
 
 
@@ -162,7 +164,8 @@ class PodTests(SynchronousTestCase):
             words = deploy.command_of(container)
             deploy.options_of(words)
             seen.add(words[0])
-        self.assertEqual(seen, {"exec-apiserver", "exec-poollet", "exec-runtime", "exec-broker"})
+        programs = ("apiserver", "poollet", "runtime", "broker", "nodeserver")
+        self.assertEqual(seen, {f"exec-{name}" for name in programs})
 
     def test_restricted(self) -> None:
         """As the Pod Security Standard ``restricted`` wants it, and nothing can be written."""
@@ -204,13 +207,15 @@ class PodTests(SynchronousTestCase):
             self.assertEqual(bool(ports), bool(probes), container["name"])
             for probe in probes:
                 asked = probe["httpGet"]
-                self.assertIn(f"--listen=tcp:{ports[asked['port']]}", container["args"])
-                self.assertEqual(asked["scheme"], "HTTPS")
+                health = asked["port"] == "health"
+                option = "--health-listen" if health else "--listen"
+                self.assertIn(f"{option}=tcp:{ports[asked['port']]}", container["args"])
+                self.assertEqual(asked.get("scheme"), None if health else "HTTPS")
                 self.assertIn(asked["path"], ("/livez", "/readyz"))
 
     def test_neighbours(self) -> None:
         """What runs machines listens where the poollet beside it looks for it."""
-        for name in PODS[1:]:
+        for name in PODS[1:-1]:
             for pod in deploy.pods(KUBERNETES / name):
                 words = [word for one in pod["containers"] for word in one["args"]]
                 told = [word.partition("=")[2] for word in words if "unix:///" in word]
@@ -218,7 +223,7 @@ class PodTests(SynchronousTestCase):
 
     def test_selectors(self) -> None:
         """Services, budgets and workloads mean the pods that are made."""
-        for name in ("apiserver", "consoles", "broker"):
+        for name in ("apiserver", "consoles", "broker", "nodeserver"):
             paths = sorted((KUBERNETES / name).glob("*.yaml"))
             found = [each for path in paths for each in deploy.documents(path)]
             (labels,) = (
@@ -288,6 +293,12 @@ class KustomizeTests(SynchronousTestCase):
         """Each pool by itself."""
         for name in ("consoles", "broker", "hypervisor"):
             self.assertIn("ConfigMap", {each["kind"] for each in self.build(name)})
+
+    def test_node_server(self) -> None:
+        """In the root, and what it may in a leaf."""
+        built = self.build("nodeserver")
+        self.assertIn("Deployment", {each["kind"] for each in built})
+        self.assertIn("ClusterRole", {each["kind"] for each in self.build("leaf")})
 
     def test_example(self) -> None:
         """What is deployed names the image, the dialect and the CA that users have given."""

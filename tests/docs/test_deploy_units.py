@@ -16,6 +16,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
+from twisted_exec.nodeserver import leaf_file
 
 from . import deploy, pages
 from .deploy import DEPLOY, SYSTEMD, TWISTD, Unit
@@ -61,6 +62,9 @@ class UnitTests(SynchronousTestCase):
             shown = pages.DOCS / "howto" / "poollet.kubeconfig"
             if name == "exec-poollet":
                 read |= set(re.findall(r"[\w-]+\.(?:crt|key)", shown.read_text()))
+            if name == "exec-nodeserver":
+                specs = leaf_file.load(str(SYSTEMD / "leaves.yaml"))
+                read |= {os.path.basename(str(each.kubeconfig)) for each in specs}
             self.assertEqual(loaded, read, name)
             for loaded_as, path in unit.credentials.items():
                 self.assertEqual(path, f"/etc/twisted-exec/{loaded_as}")

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.apiserver import tap as apiserver
 from twisted_exec.cli import console, main
+from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.runtimes import tap as runtimes
 from twisted_exec.runtimes.machinebroker import tap as machinebroker
@@ -25,6 +26,7 @@ TAPS = {
     "exec-poollet": poollet.Options,
     "exec-runtime": runtimes.Options,
     "exec-broker": machinebroker.Options,
+    "exec-nodeserver": nodeserver.Options,
 }
 
 Told = dict[str, str | None]

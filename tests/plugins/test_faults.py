@@ -52,6 +52,14 @@ class OptionTests(SynchronousTestCase):
                 "--source-cluster-name=a",
                 f"--iri-listen={target}",
             ],
+            "exec-nodeserver": [
+                f"--kubeconfig={kubeconfig}",
+                "--kosmos",
+                "--tls-cert-file=tls.crt",
+                "--tls-private-key-file=tls.key",
+                "--client-ca-file=ca.crt",
+                "--node-address=10.0.0.7",
+            ],
             "exec-poollet": [
                 f"--kubeconfig={kubeconfig}",
                 "--machine-pool-name=pool-a",
@@ -68,7 +76,14 @@ class OptionTests(SynchronousTestCase):
         kubeconfig = Path(self.mktemp())
         kubeconfig.write_text(KUBECONFIG)
         behind = ["--aggregated", f"--kubeconfig={kubeconfig}"]
-        return {"exec-apiserver": [[*arguments(client_ca_file=""), *behind]]}
+        files = ("client-certificate", "client-key", "certificate-authority")
+        kubelets = [f"--kubelet-{name}=/{name}" for name in files]
+        return {
+            "exec-apiserver": [
+                [*arguments(client_ca_file=""), *behind],
+                [*arguments(), *kubelets],
+            ]
+        }
 
     def test_10_options(self) -> None:
         """There is no option that a program takes and then never looks at."""

@@ -22,7 +22,14 @@ import twisted
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
 from twisted_exec.tls.pki import create_pki, write_kubeconfig
 
-PROGRAMS = ["exec-apiserver", "exec-broker", "exec-poollet", "exec-runtime", "exec-standalone"]
+PROGRAMS = [
+    "exec-apiserver",
+    "exec-broker",
+    "exec-nodeserver",
+    "exec-poollet",
+    "exec-runtime",
+    "exec-standalone",
+]
 
 
 class ServiceMakerTests(SynchronousTestCase):

@@ -45,6 +45,13 @@ broker = ServiceMaker(
     "exec-broker",
 )
 
+nodeserver = ServiceMaker(
+    "exec-nodeserver",
+    "twisted_exec.nodeserver.tap",
+    "A kubelet's face for Pods that run in other clusters.",
+    "exec-nodeserver",
+)
+
 standalone = ServiceMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",

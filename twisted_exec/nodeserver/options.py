@@ -13,6 +13,9 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
+from twisted_exec.api import names
+from twisted_exec.nodeserver.ours import DEFAULT_ROOT
+from twisted_exec.nodeserver.registry import RegistrySettings
 from twisted_exec.nodeserver.service import Settings
 from twisted_exec.observe.program import ProgramOptions, seconds
 
@@ -125,3 +128,29 @@ class ServerOptions(ProgramOptions):
             sessions=self["max-sessions"],
             **more,
         )
+
+
+class LeafOptions(ProgramOptions):
+    """Options that say which leaves there are."""
+
+    optParameters = [
+        ["leaves", None, "", "The leaf clusters: a YAML file."],
+        ["root-name", None, DEFAULT_ROOT, "What this root is called in its leaves."],
+    ]
+    optFlags = [["kosmos", None, "The leaf clusters are those of Kosmos's Cluster objects, too."]]
+
+    def postOptions(self) -> None:
+        """
+        :raises UsageError: no leaf could ever be known, or the root cannot be called so.
+        """
+        super().postOptions()
+        if not self["leaves"] and not self["kosmos"]:
+            raise UsageError("there are no leaf clusters: give --leaves, --kosmos, or both")
+        if not self["root-name"]:
+            raise UsageError("--root-name must not be empty")
+        for problem in names.label_value(self["root-name"]):
+            raise UsageError(f"--root-name {self['root-name']!r}: {problem}")
+
+    def registry(self) -> RegistrySettings:
+        """The command line as the registry wants it."""
+        return RegistrySettings(self["leaves"], bool(self["kosmos"]), self["root-name"])

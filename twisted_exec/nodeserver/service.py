@@ -105,7 +105,7 @@ class NodeServer(Starting):
     :param root_pods: provides :class:`IRootPods`.
     :param audit: where session records go.
     :param make: the routes, besides those that are about the server itself.
-    :param parts: started before it listens, and stopped, in reverse order, when all sessions are over.
+    :param parts: started when it listens, and stopped, in reverse order, when all sessions are over.
     :param authorizer: instead of asking the root.
     :param checks: called when starting; what one raises keeps the server from it.
     """
@@ -203,14 +203,14 @@ class NodeServer(Starting):
         self._is_stopping = False
         self._certified.load()
         settings, tls = self.settings, self._tls()
-        for part in self._parts:
-            part.start()
         if settings.health_listen:
             health = HealthRoutes(self.health)
             self.health_address = await self._listen(settings.health_listen, health)
         self.address = await self._listen(settings.listen, self.site, tls)
         place = f"{getattr(self.address, 'host', '')}:{getattr(self.address, 'port', '')}"
         self._log.info("serving Nodes at {place}", place=place)
+        for part in self._parts:
+            part.start()
         self.withdrawal.start()
         self._endings.start()
         if self.serving is not None:

@@ -1,0 +1,91 @@
+"""Tests for :mod:`twisted_exec.nodeserver.tap`."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+from twisted.application.service import IService
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.nodeserver.tap import Options, Program, makeService
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]
+contexts: [{name: x, context: {cluster: c}}]
+current-context: x
+"""
+
+
+class TapTests(SynchronousTestCase):
+    """The command line."""
+
+    def setUp(self) -> None:
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        (directory / "config").write_text(KUBECONFIG)
+        (directory / "leaves.yaml").write_text(
+            "leaves: [{name: one, kubeconfig: {file: config}, nodes: [{name: leaf-one}]}]"
+        )
+        self.directory = directory
+        self.least = [
+            f"--kubeconfig={directory / 'config'}",
+            f"--leaves={directory / 'leaves.yaml'}",
+            "--tls-cert-file=tls.crt",
+            "--tls-private-key-file=tls.key",
+            "--client-ca-file=ca.crt",
+            "--node-address=10.0.0.7",
+        ]
+
+    def options(self, *more: str) -> Options:
+        options = Options()
+        options.parseOptions([*self.least, *more])
+        return options
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command line is refused with: one line and exit code 1."""
+        self.patch(__import__("sys"), "stdout", io.StringIO())
+        with self.assertRaises(SystemExit) as caught:
+            makeService(self.options(*arguments))
+        message = str(caught.exception.code)
+        self.assertTrue(message.startswith("exec-nodeserver: "), message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_service(self) -> None:
+        """It makes a service, and opens nothing before that starts."""
+        program = makeService(self.options())
+        assert isinstance(program, Program)
+        self.assertTrue(IService.providedBy(program))
+        self.assertIsNone(program.server.address)
+
+    def test_paths(self) -> None:
+        """Files are found from wherever a daemon is."""
+        settings = self.options().server()
+        self.assertEqual(settings.certificate, os.path.abspath("tls.crt"))
+        self.assertEqual(settings.client_ca, os.path.abspath("ca.crt"))
+
+    def test_no_leaves(self) -> None:
+        """A node server without leaves has nothing to do, and says what would help."""
+        self.least = [word for word in self.least if not word.startswith("--leaves")]
+        self.assertIn("give --leaves, --kosmos, or both", self.refusal())
+        self.assertTrue(self.options("--kosmos").registry().kosmos)
+
+    def test_wrong_leaves(self) -> None:
+        """A file of leaves that makes no sense is told before anything begins."""
+        (self.directory / "leaves.yaml").write_text("leaves: [{name: one, kubekonfig: {}}]")
+        self.assertIn("kubeconfig is missing", self.refusal())
+        (self.directory / "leaves.yaml").unlink()
+        self.assertIn("cannot read", self.refusal())
+
+    def test_root_name(self) -> None:
+        """What the root is called is a label's value."""
+        self.assertEqual(self.options("--root-name=eu").registry().root_name, "eu")
+        for wrong in ("", "a b", "x" * 64):
+            self.assertIn("--root-name", self.refusal(f"--root-name={wrong}"))
+
+    def test_no_root(self) -> None:
+        """A kubeconfig that is none is told."""
+        (self.directory / "config").write_text("clusters: 1")
+        self.assertIn("config", self.refusal())

@@ -1,0 +1,80 @@
+"""
+What a node server must be allowed: in its root, and in each leaf.
+
+Manifests say the same (``docs/deploy``), and a test holds them to this.  Whatever is only needed for
+something that can be switched off is apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
+from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
+from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.meta import Resource
+from twisted_exec.auth.rules import Rule
+from twisted_exec.nodeserver.clusters import CLUSTERS
+from twisted_exec.nodeserver.leading import LEASE
+from twisted_exec.nodeserver.leading import NAMESPACE as ELECTION
+
+DELEGATOR = "system:auth-delegator"
+"""A ClusterRole of the root's own: to ask whose a token is, and who may."""
+
+_FOLLOW = ("get", "list", "watch")
+
+
+def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
+    plural = f"{resource.plural}/{sub}" if sub else resource.plural
+    return Rule(verbs, (resource.group,), (plural,))
+
+
+def root_rules() -> tuple[Rule, ...]:
+    """
+    Of a ClusterRole in the root: Pods are followed, Nodes kept, Events told.
+
+    Pods that are mirrored have their status written, and go when they are gone in the leaf.
+    """
+    return (
+        _on(PODS.resource, *_FOLLOW, "delete"),
+        _on(PODS.resource, "patch", sub="status"),
+        _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
+        _on(NODES.resource, "patch", sub="status"),
+        # A probe has the root ask us for a page.
+        _on(NODES.resource, "get", sub="proxy"),
+        _on(EVENTS.resource, "get", "create", "update", "patch"),
+        _on(CLUSTERS, *_FOLLOW),
+        _on(CERTIFICATESIGNINGREQUESTS.resource, "create", "get"),
+    )
+
+
+def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple[Rule, ...]]]:
+    """
+    Of Roles in the root, each with its namespace: of the replicas one is elected, Nodes have
+    heartbeats.
+
+    :param election: as ``--namespace``.
+    """
+    own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
+    # What is to be made has no name yet.
+    yield election, (own, _on(LEASES.resource, "create"))
+    yield LEASE_NAMESPACE, (_on(LEASES.resource, "get", "create", "update"),)
+
+
+def secret_rules() -> tuple[Rule, ...]:
+    """Of a Role where the kubeconfigs of leaves are kept as Secrets."""
+    return (_on(SECRETS.resource, *_FOLLOW),)
+
+
+def leaf_rules() -> tuple[Rule, ...]:
+    """Of a ClusterRole in each leaf: its Pods are found, read and entered."""
+    return (
+        _on(PODS.resource, *_FOLLOW),
+        _on(PODS.resource, "get", sub="log"),
+        *(
+            _on(PODS.resource, "get", "create", sub=each)
+            for each in ("exec", "attach", "portforward")
+        ),
+        _on(NODES.resource, "list", "watch"),
+    )

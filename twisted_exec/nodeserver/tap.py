@@ -1,0 +1,141 @@
+"""
+``twistd exec-nodeserver``: a kubelet's face for Pods of leaf clusters as a program.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.application.service import IService, Service
+from twisted.internet.defer import Deferred
+
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.following import FollowedConfig
+from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.nodeserver.leading import Acting
+from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.nodeserver.logs import log_routes
+from twisted_exec.nodeserver.node_options import NodeOptions
+from twisted_exec.nodeserver.node_plan import NONE
+from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions
+from twisted_exec.nodeserver.pods_shown import pod_routes
+from twisted_exec.nodeserver.probe import RootProbe, page_routes
+from twisted_exec.nodeserver.registry import Registry
+from twisted_exec.nodeserver.service import NodeServer, Part
+from twisted_exec.nodeserver.stats import stats_routes
+from twisted_exec.nodeserver.upkeep import Upkeep
+from twisted_exec.observe.audit import JSONLinesAudit
+from twisted_exec.observe.clock import steady_timers
+from twisted_exec.observe.metrics import ExpiryMetrics
+from twisted_exec.observe.program import refusal, stop_once, tell_start
+from twisted_exec.observe.reader import ConfigError
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.expiry import Expiry
+
+PROGRAM = "exec-nodeserver"
+
+
+class Options(ServerOptions, LeafOptions, NodeOptions):
+    """Command line of the node server."""
+
+    program = PROGRAM
+    paths = (*FILES, "leaves")
+    synopsis = "--client-ca-file=FILE --leaves=FILE [options]"
+    longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."
+
+
+class Program(Service):
+    """The node server and its client of the root, which outlives it."""
+
+    def __init__(self, server: NodeServer, client: KubeClient) -> None:
+        self.server, self._client = server, client
+
+    def startService(self) -> None:
+        """See :class:`NodeServer`."""
+        super().startService()
+        self.server.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the node server, then close the connections that it used."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.server.stopService()
+        await self._client.close()
+
+
+def makeService(options: Options) -> IService:
+    """The node server that the command line describes; nothing is opened yet."""
+    from twisted.internet import reactor
+
+    steady_timers(reactor)
+    stop_once(reactor)
+    try:
+        program = _program(options, reactor)
+    except (ConfigError, KubeConfigError, TLSConfigError) as problem:
+        raise refusal(PROGRAM, str(problem)) from None
+    tell_start(program.server.when_ready(), PROGRAM, reactor)
+    service: IService = program
+    return service
+
+
+def _program(options: Options, reactor: Any) -> Program:
+    config = FollowedConfig(options["kubeconfig"], options["context"])
+    client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
+    audit = JSONLinesAudit(options["audit-log"])
+    registry = Registry(options.registry(), client, reactor)
+    leader = _leader(options, config, client, registry, reactor, lambda: server.address)
+    server = NodeServer(
+        options.server(names=[address for _, address in options.own_addresses()]),
+        client,
+        registry.leaves,
+        registry.roots,
+        audit,
+        reactor,
+        make=[
+            stream_routes,
+            log_routes,
+            pod_routes,
+            stats_routes,
+            page_routes(options.keeper()),
+        ],
+        parts=[registry, *leader],
+        checks=[audit.check],
+    )
+    _watch_expiry(server, options, config)
+    return Program(server, client)
+
+
+def _leader(
+    options: Options,
+    config: FollowedConfig,
+    client: KubeClient,
+    registry: Registry,
+    reactor: Any,
+    address: Callable[[], Any],
+) -> list[Part]:
+    """What one replica does for all, if anything."""
+    told = options.face(0)
+    if told.upkeep == NONE:
+        return []
+
+    def make() -> list[Service]:
+        face = replace(told, port=told.port or getattr(address(), "port", 0))
+        root = RootProbe(config.current, reactor, told.keeper)
+        return [Upkeep(client, registry.leaves, face, reactor, time.time, root=root)]
+
+    where = {"namespace": options["namespace"], "lease": options["lease"]}
+    return [Acting(client, make, reactor, time.time, **where)]
+
+
+def _watch_expiry(server: NodeServer, options: Options, config: FollowedConfig) -> None:
+    files = options.certificates()
+    if options["cert-dir"]:
+        files["cert-dir/tls.crt"] = os.path.join(options["cert-dir"], "tls.crt")
+    told = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(server.registry, Expiry(files, told).ends)
