@@ -88,6 +88,7 @@ class LeafServer(Dispatcher):
         super().__init__()
         self.asked: list[tuple[bytes, bytes, list[tuple[bytes, bytes]]]] = []
         self.ends: list[Raw] = []
+        self.raw: Callable[[], Raw] = Raw
         self.answer: Callable[[Request], None] = self.switch
 
     async def dispatch(self, request: Request) -> None:
@@ -96,7 +97,7 @@ class LeafServer(Dispatcher):
 
     def switch(self, request: Request) -> None:
         """Whatever was offered first is spoken here."""
-        end = Raw()
+        end = self.raw()
         self.ends.append(end)
         take_over(request, end, switching_protocols(is_upgrade(request), chosen(request)))
 

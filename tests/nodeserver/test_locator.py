@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHalfCloseableProtocol
+from zope.interface import implementer
 
 from tests.streaming.frames import KEY
 from twisted_exec.nodeserver.locator import stream_routes
 
-from .stream_chain import SPDY_HEAD, ChainTestCase, reactor
+from .stream_chain import SPDY_HEAD, ChainTestCase, Raw, reactor
 from .support import put_leaf_pod, put_pod
 
 EXEC = "/exec/default/web/main?command=sh&command=-c&command=a%20b&output=1&error=1"
@@ -27,6 +29,17 @@ WITHIN_SECONDS = 1.0
 def forbidden(message: str) -> bytes:
     document = {"kind": "Status", "reason": "Forbidden", "code": 403, "message": message}
     return json.dumps(document).encode()
+
+
+@implementer(IHalfCloseableProtocol)
+class Deaf(Raw):
+    """Does not care that the other side sends no more."""
+
+    def readConnectionLost(self) -> None:
+        """So what."""
+
+    def writeConnectionLost(self) -> None:
+        """Nor that."""
 
 
 class StreamTestCase(ChainTestCase):
@@ -283,6 +296,16 @@ class EndTests(StreamTestCase):
             await self.until(lambda end=end: end.lost)
             self.assertLess(reactor.seconds() - began, WITHIN_SECONDS)
             await self.until(lambda: not len(self.sessions))
+
+    async def test_leaf_hangs(self) -> None:
+        """A leaf that does not notice that the client is gone is cut off soon."""
+        self.leaf_server.raw = Deaf
+        client = await self.answered(await self.ask(EXEC, *SPDY_HEAD))
+        began = reactor.seconds()
+        client.transport.abortConnection()
+        await self.until(lambda: not len(self.sessions))
+        self.assertLess(reactor.seconds() - began, WITHIN_SECONDS + 5)
+        self.leaf_server.ends[0].transport.abortConnection()
 
     async def test_leaf_dies(self) -> None:
         """So is the client's, and what the leaf said before arrives."""

@@ -171,6 +171,20 @@ class MemoryTests(SynchronousTestCase):
         self.lose(self.splice.user)
         self.assertEqual(self.reasons, ["backend closed"])
 
+    def test_left_alone(self) -> None:
+        """A machine's end may be given less time once its user is gone; a user never."""
+        for first, seconds in (("user", 1), ("machine", 30)):
+            self.setUp()
+            self.splice = Splice(self.clock, self.reasons.append, drain_seconds=30, leave_seconds=1)
+            self.join()
+            gone = getattr(self.splice, first)
+            survivor = self.machine if first == "user" else self.user
+            self.lose(gone)
+            self.clock.advance(seconds - 0.1)
+            self.assertNotIn("abort", survivor.closed)
+            self.clock.advance(0.2)
+            self.assertIn("abort", survivor.closed)
+
     def test_lost_before_joined(self) -> None:
         """An end that is lost before the other comes still delivers what it said."""
         self.splice.machine.makeConnection(self.machine)

@@ -26,15 +26,16 @@ from twisted_exec.streaming.interfaces import IStreamLocator, Location
 from twisted_exec.streaming.proxy import Proxy, require_upgrade
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.translate import asked_streams
-from twisted_exec.streaming.upgrade_server import header_pairs
+from twisted_exec.streaming.tunnel import tunnelled
 from twisted_exec.wire.asked import Asked
 from twisted_exec.wire.channel import Channel
-from twisted_exec.wire.upgrade import WEBSOCKET, tokens, values
+from twisted_exec.wire.upgrade import WEBSOCKET
 
 ANSWER_SECONDS = 30.0
 """A leaf's API server asks its kubelet, and that its runtime, before it answers."""
 
-TUNNEL_PREFIX = b"SPDY/3.1+"
+LEAVE_SECONDS = 1.0
+"""How long a leaf may take to close its side, once the root's client is gone."""
 
 
 @implementer(IStreamLocator)
@@ -64,13 +65,8 @@ def _query(request: Request, wanted: Wanted) -> bytes:
         return exec_query(raw, wanted.container)
     if wanted.what == "attach":
         return attach_query(raw, wanted.container)
-    needs_ports = upgrade == WEBSOCKET and not _is_tunnel(request)
+    needs_ports = upgrade == WEBSOCKET and not tunnelled(request)
     return forward_query(raw, needs_ports=needs_ports)
-
-
-def _is_tunnel(request: Request) -> bool:
-    offered = values(header_pairs(request.requestHeaders), b"sec-websocket-protocol")
-    return any(each.startswith(TUNNEL_PREFIX) for each in tokens(offered))
 
 
 def _streams(query: bytes) -> Collection[Channel]:
@@ -86,6 +82,7 @@ def stream_routes(hop: Hop) -> list[Route]:
         sessions=hop.sessions,
         clock=hop.clock,
         answer_seconds=ANSWER_SECONDS,
+        leave_seconds=LEAVE_SECONDS,
     )
 
     async def answer(request: Request, names: object) -> None:

@@ -111,6 +111,8 @@ class Proxy:
     :param answer_seconds: from the request to the 101.
     :param end_seconds: how long a session that was asked to end may take
         before it is cut.
+    :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
+    :param leave_seconds: likewise.
     :param cuts_when_refused: a session that the next hop refuses to end is cut at once;
         else when ``end_seconds`` are over, for it may be told why in another way.
     """
@@ -129,12 +131,14 @@ class Proxy:
         answer_seconds: float = 10,
         end_seconds: float = 2,
         drain_seconds: float = DRAIN_SECONDS,
+        leave_seconds: float | None = None,
         cuts_when_refused: bool = True,
     ) -> None:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
+        self.leave_seconds = leave_seconds
         self.cuts_when_refused = cuts_when_refused
 
     async def handle(self, request: Request) -> None:
@@ -363,7 +367,12 @@ class _Passage:
         proxy = self._proxy
         # An API server of its own may keep the session under an id of its own.
         self._known_as = session_id(upgraded.headers) or self._session_id
-        self._splice = Splice(proxy.clock, self._ended, drain_seconds=proxy.drain_seconds)
+        self._splice = Splice(
+            proxy.clock,
+            self._ended,
+            drain_seconds=proxy.drain_seconds,
+            leave_seconds=proxy.leave_seconds,
+        )
         audit_id = (b"Audit-Id", self._session_id.encode("ascii"))
         response = switching_protocols(upgrade, [*passed_back(upgraded.headers), audit_id])
         try:

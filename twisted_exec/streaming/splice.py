@@ -164,6 +164,7 @@ class Splice:
         for audit: ``client closed``, ``backend lost``, or what :meth:`cut` was given.
     :param drain_seconds: how long the surviving connection may take to
         receive what was sent to it.
+    :param leave_seconds: likewise the machine's, where the user is gone; ``None``: no less.
     """
 
     def __init__(
@@ -172,8 +173,10 @@ class Splice:
         on_end: Callable[[str], None],
         *,
         drain_seconds: float = DRAIN_SECONDS,
+        leave_seconds: float | None = None,
     ) -> None:
         self._clock, self._on_end, self._drain_seconds = clock, on_end, drain_seconds
+        self._leave_seconds = drain_seconds if leave_seconds is None else leave_seconds
         self.user = SpliceEnd(self, "client")
         self.machine = SpliceEnd(self, "backend")
         self.user.peer, self.machine.peer = self.machine, self.user
@@ -279,6 +282,8 @@ class Splice:
         elif end.peer.joined:
             end.peer.shut()
             self._drain()
+            if end is self.user and self._timer is not None:
+                self._timer.reset(self._leave_seconds)
 
     def _drain(self) -> None:
         if self._timer is None and not (self.user.gone and self.machine.gone):
