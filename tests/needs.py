@@ -92,6 +92,38 @@ def kube_apiserver_program() -> str | None:
     return shutil.which(os.environ.get("KUBE_APISERVER", "kube-apiserver"))
 
 
+def newest_kube_apiserver() -> str | None:
+    """Why a kube-apiserver of a newer release cannot be asked here, or ``None``."""
+    if newest_kube_apiserver_program():
+        return etcd()
+    return (
+        "kube-apiserver.newest is not on PATH, nor where KUBE_APISERVER_NEWEST says"
+        " (see tests/interop)"
+    )
+
+
+def newest_kube_apiserver_program() -> str | None:
+    """A kube-apiserver that passes WebSockets on to Nodes that declare them."""
+    return shutil.which(os.environ.get("KUBE_APISERVER_NEWEST", "kube-apiserver.newest"))
+
+
+def oldest_kube_apiserver_program() -> str | None:
+    """A kube-apiserver as old as Debian's kubectl."""
+    return shutil.which(os.environ.get("KUBE_APISERVER_OLDEST", "kube-apiserver.1.20"))
+
+
+def oldest_kubectl() -> str | None:
+    """Why Debian's kubectl cannot be tried here, or ``None``."""
+    if oldest_kubectl_program():
+        return None
+    return "kubectl.1.20 is not on PATH, nor where KUBECTL_OLDEST says (see tests/interop)"
+
+
+def oldest_kubectl_program() -> str | None:
+    """kubectl 1.20, as Debian has it."""
+    return shutil.which(os.environ.get("KUBECTL_OLDEST", "kubectl.1.20"))
+
+
 def etcd() -> str | None:
     """Why a real etcd cannot be asked here, or ``None``."""
     return None if shutil.which("etcd") else "etcd is not on PATH (etcd-server)"

@@ -257,8 +257,19 @@ class LeafClusters:
         self.programs.until(name, lambda: answers(f"http://127.0.0.1:{health}/readyz"))
         return port
 
-    def publish(self, port: int) -> None:
-        """Make the Node by hand, for a node server that does not keep it."""
+    def wait_for_node(self) -> None:
+        """Returns when the node server has made its Node, and the root would dial it."""
+        query = ["get", "node", ROOT_NODE, "-o", "jsonpath={.status.addresses[0].address}"]
+        self.programs.until(
+            "node", lambda: kubectl(self.root.kubeconfig, *query, check=False) == "127.0.0.1"
+        )
+
+    def publish(self, port: int, *, declares: bool = False) -> None:
+        """
+        Make the Node by hand, for a node server that does not keep it.
+
+        :param declares: that it takes WebSockets.
+        """
         self.root.apply(
             {
                 "apiVersion": "v1",
@@ -270,6 +281,8 @@ class LeafClusters:
         status = self._leaf_status()
         status["addresses"].insert(0, {"type": "InternalDNS", "address": "127.0.0.1"})
         status["daemonEndpoints"]["kubeletEndpoint"]["Port"] = port
+        if declares:
+            status["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
         self.patch_status(self.root, f"nodes/{ROOT_NODE}", status)
 
 
