@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, etcd, ironcore, listing, one_hop, reconcile, spdy, watching
+from . import chain, etcd, ironcore, leaf, listing, one_hop, reconcile, spdy, watching
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "watching": watching.main,
     "reconcile": reconcile.main,
     "etcd": etcd.main,
+    "leaf": leaf.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:

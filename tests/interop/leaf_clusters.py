@@ -61,6 +61,7 @@ class LeafClusters:
     :param store_program: an etcd.
     :ivar root: the cluster that users ask.
     :ivar leaf: the cluster that runs Pods.
+    :ivar health_ports: where each node server answers probes.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class LeafClusters:
         self.programs = self.root.programs
         self.store_program = store_program
         self.kubelet_port = free_port()
+        self.health_ports: dict[str, int] = {}
 
     def stop(self) -> None:
         """End everything."""
@@ -231,6 +233,7 @@ class LeafClusters:
         :return: its port, when it is ready.
         """
         port, health = port or free_port(), free_port()
+        self.health_ports[name] = health
         leaves = {
             "leaves": [
                 {

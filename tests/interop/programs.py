@@ -69,6 +69,12 @@ class Programs:
         """Of one that runs."""
         return next(process.pid for found, process in self._running if found == name)
 
+    def ends(self, name: str) -> Callable[[], bool]:
+        """One will end by itself: that is no fault any more. :return: says whether it has."""
+        (entry,) = [entry for entry in self._running if entry[0] == name]
+        self._running.remove(entry)
+        return lambda: entry[1].poll() is not None
+
     def until(self, what: str, true: Callable[[], object], seconds: float = START_SECONDS) -> None:
         """
         Wait for a condition that a foreign program brings about.
