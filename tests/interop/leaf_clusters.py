@@ -234,16 +234,9 @@ class LeafClusters:
         """
         port, health = port or free_port(), free_port()
         self.health_ports[name] = health
-        leaves = {
-            "leaves": [
-                {
-                    "name": "one",
-                    "kubeconfig": leaf_kubeconfig
-                    or self.leaf.user(NODE_SERVER, ["system:masters"]),
-                    "nodes": [{"name": ROOT_NODE}],
-                }
-            ]
-        }
+        known_as = leaf_kubeconfig or self.leaf.user(NODE_SERVER, ["system:masters"])
+        leaf = {"name": "one", "kubeconfig": {"file": known_as}, "nodes": [{"name": ROOT_NODE}]}
+        leaves = self.programs.write("leaves.yaml", yaml.safe_dump({"leaves": [leaf]}))
         self.programs.run(
             name,
             *ours("exec-nodeserver"),
@@ -253,7 +246,7 @@ class LeafClusters:
             f"--tls-private-key-file={self.node_server.key}",
             f"--client-ca-file={self.root.pki.client_ca}",
             f"--health-listen=tcp:{health}:interface=127.0.0.1",
-            f"--leaves={self.programs.write('leaves.yaml', yaml.safe_dump(leaves))}",
+            f"--leaves={leaves}",
             *options,
             env={"LEAF_NODE_IP": "127.0.0.1"},
         )
