@@ -7,6 +7,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+
+from tests.interop.recorder import cancel_all
 
 
 class Balancer:
@@ -31,6 +34,7 @@ class Balancer:
 
     def stop(self) -> None:
         """Forget everybody."""
+        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +42,8 @@ class Balancer:
             if await _is_ready(probes):
                 self.served.append(name)
                 other, to_other = await asyncio.open_connection("127.0.0.1", port)
-                await asyncio.gather(_copy(reader, to_other), _copy(other, writer))
+                with suppress(asyncio.CancelledError):
+                    await asyncio.gather(_copy(reader, to_other), _copy(other, writer))
                 return
         writer.close()
 

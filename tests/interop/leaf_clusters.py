@@ -80,7 +80,9 @@ class LeafClusters:
         self.health_ports: dict[str, int] = {}
 
     def stop(self) -> None:
-        """End everything."""
+        """End everything; who asks first, for nobody who is asked goes in the middle of an answer."""
+        for name in self.health_ports:
+            self.programs.end(name)
         self.leaf.stop()
         self.root.stop()
 

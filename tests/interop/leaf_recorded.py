@@ -211,7 +211,10 @@ def _browse(clusters: LeafClusters, path: str, protocol: str) -> None:
         socket.create_connection(("127.0.0.1", root.port), timeout=SECONDS) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as line,
     ):
-        line.sendall("\r\n".join([*head, "", ""]).encode() + _masked(b"\0" + TYPED))
+        line.sendall("\r\n".join([*head, "", ""]).encode())
+        # kube-apiserver forgets what comes before its answer.
+        assert b"101" in line.recv(65536)
+        line.sendall(_masked(b"\0" + TYPED))
         while line.recv(65536):
             pass
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from twisted_exec.tls.pki import Pair
@@ -59,6 +60,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Forget everybody."""
+        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,9 +69,19 @@ class Recorder:
         other, to_other = await asyncio.open_connection(
             "127.0.0.1", self._to_port, ssl=self._client, server_hostname="127.0.0.1"
         )
-        await asyncio.gather(
-            _copy(reader, to_other, exchange.sent), _copy(other, writer, exchange.received)
-        )
+        # Not raised again: asyncio would tell of an end of ours as of a fault.
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(
+                _copy(reader, to_other, exchange.sent), _copy(other, writer, exchange.received)
+            )
+
+
+async def cancel_all() -> None:
+    """Nobody copies any more."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _copy(
