@@ -140,9 +140,12 @@ def _of_captures() -> Iterator[bytes]:
         for side, name in (("C", "spdy server"), ("S", "spdy client")):
             said = b"".join(bytes.fromhex(one["hex"]) for one in items if one["dir"] == side)
             yield seed(name, said.partition(b"\r\n\r\n")[2] if side == "S" else said, 11)
-    for path in sorted(CAPTURES.glob("*-kubectl1.*.json")):
+    for path in sorted(CAPTURES.glob("[!k]*-kubectl1.*.json")):
         head = bytes.fromhex(json.loads(path.read_text())["items"][0]["hex"])
         yield seed("heads", head.partition(b"\n")[2])
+    for path in sorted(CAPTURES.glob("kubelet-*.json")):
+        asked = json.loads(path.read_text())["to_node_server"]
+        yield seed("heads", asked["request"].encode().partition(b"\n")[2] + b"\r\n\r\n")
     for one in _bodies(json.loads((CAPTURES / "protobuf-vectors.json").read_text())):
         yield seed("protobufs", one.removeprefix(b"k8s\0"))
 

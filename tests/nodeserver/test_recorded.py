@@ -1,0 +1,129 @@
+"""
+What real kube-apiservers asked a node server, asked again: the leaf is asked the very same that a
+real one was, and what it answered comes back byte for byte.
+
+``tests/captures/kubelet-*.json`` were recorded by ``tests/interop/leaf_recorded.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.protocol import Factory
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.nodeserver.logs import log_routes
+from twisted_exec.tls.endpoints import server_endpoint
+
+from .stream_chain import ROOT, ChainTestCase, Raw
+from .support import put_leaf_pod, put_pod
+
+reactor: Any = _reactor
+
+CAPTURES = sorted(Path(__file__).parents[1].joinpath("captures").glob("kubelet-*.json"))
+CHANGING = (b"host:", b"audit-id:", b"authorization:", b"date:")
+END = b"\r\n\r\n"
+
+
+class RecordedLeaf(Raw):
+    """Answers as a real leaf did, whatever it is asked."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def dataReceived(self, data: bytes) -> None:
+        began = END in self.received
+        super().dataReceived(data)
+        if not began and END in self.received:
+            self.transport.write(self._answer)
+
+
+def lines(head: bytes) -> tuple[bytes, list[bytes]]:
+    """The first line, and those of the headers that tell the same in every run, in any order."""
+    first, *others = head.split(b"\r\n")
+    return first, sorted(
+        line.lower() if line[:14].lower() == b"sec-websocket-" else line
+        for line in others
+        if not line.lower().startswith(CHANGING)
+    )
+
+
+class RecordedTests(ChainTestCase):
+    """All of them, with a leaf that answers as recorded."""
+
+    def routes(self) -> Any:
+        return [*stream_routes(self.hop), *log_routes(self.hop)]
+
+    async def asyncSetUp(self) -> None:
+        await super().asyncSetUp()
+        root = put_pod(self.roots.cluster, "web", "leaf-one", containers=("main", "echo"))
+        put_leaf_pod(self.leaf.cluster, root)
+        self.ends: list[RecordedLeaf] = []
+        factory = Factory.forProtocol(lambda: self.ends[-1])  # type: ignore[arg-type]
+        place = server_endpoint(reactor, "tcp:0:interface=127.0.0.1", None)
+        port = await place.listen(factory)
+        self.addCleanup(port.stopListening)
+        self.leaf.told = ClientConfig(f"http://127.0.0.1:{port.getHost().port}", token="a")
+
+    async def test_asked_again(self) -> None:
+        """The leaf gets what it got, the root gets what it got, in every form."""
+        for path in CAPTURES:
+            await self._ask_again(path.stem, json.loads(path.read_text()))
+
+    async def _ask_again(self, name: str, told: dict[str, Any]) -> None:
+        asked, wanted = told["to_node_server"], told["to_leaf"]
+        received = bytes.fromhex(wanted["received"])
+        end = RecordedLeaf(wanted["answer"].encode() + END + received)
+        self.ends.append(end)
+        method, target, _ = asked["request"].split(" ", 2)
+        headers = [
+            line
+            for line in asked["request"].encode().split(b"\r\n")[1:]
+            if not line.lower().startswith(b"host:")
+        ]
+        client = await self.ask(
+            target, *headers, method=method, user=ROOT, early=bytes.fromhex(asked["sent"])
+        )
+        await self.until(lambda: len(client.body) >= len(received) and END in client.received)
+        await self.until(lambda: len(end.body) >= len(bytes.fromhex(asked["sent"])))
+        self.assertEqual(lines(end.head), lines(wanted["request"].encode()), name)
+        self.assertEqual(end.body, bytes.fromhex(wanted["sent"]), name)
+        self.assertEqual(lines(client.head), lines(asked["answer"].encode()), name)
+        self.assertEqual(client.body, bytes.fromhex(asked["received"]), name)
+        client.transport.abortConnection()
+        await self.until(lambda: end.lost)
+
+
+class CaptureTests(SynchronousTestCase):
+    """What the recordings hold."""
+
+    def test_forms(self) -> None:
+        """Every form of client is there, from roots of two releases."""
+        found = [json.loads(path.read_text()) for path in CAPTURES]
+        self.assertEqual(len({one["root"] for one in found}), 2)
+        requests = [one["to_node_server"]["request"] for one in found]
+        for word in (
+            "v4.channel.k8s.io",
+            "v5.channel.k8s.io",
+            "SPDY/3.1+portforward.k8s.io",
+            "X-Stream-Protocol-Version: portforward.k8s.io",
+            "/attach/",
+            "/containerLogs/",
+            "GET /exec/",
+            "POST /exec/",
+        ):
+            self.assertTrue(any(word in request for request in requests), word)
+
+    def test_nobody_is_named(self) -> None:
+        """No credentials, no host and no port of where they were made."""
+        for path in CAPTURES:
+            text = path.read_text()
+            self.assertNotIn("Authorization", text)
+            self.assertNotRegex(text, r"127\.0\.0\.1:\d", path.name)
+            self.assertNotRegex(text, r"/tmp|/root", path.name)
