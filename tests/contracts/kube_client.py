@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from twisted_exec.api import kinds
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
 MACHINES = kinds.MACHINES.resource
@@ -68,6 +68,7 @@ class KubeClientContract:
         await self.client.create(MACHINES, machine("vm"), "lab")
         refused = await self.refused(self.client.create(MACHINES, machine("vm"), "lab"))
         self.assertEqual((refused.code, refused.reason), (409, "AlreadyExists"))
+        self.assertIsInstance(refused, AlreadyExists)
 
     async def test_not_found(self: Any) -> None:
         """Every verb says 404 for what is not there, naming it."""
@@ -77,6 +78,7 @@ class KubeClientContract:
             self.client.patch(MACHINES, "no", {}, "lab"),
         ):
             refused = await self.refused(asking)
+            self.assertIsInstance(refused, NotFound)
             self.assertEqual(
                 (refused.code, refused.message),
                 (404, 'machines.compute.ironcore.dev "no" not found'),
@@ -113,6 +115,7 @@ class KubeClientContract:
         self.assertNotEqual(new["metadata"]["resourceVersion"], old["metadata"]["resourceVersion"])
         refused = await self.refused(self.client.update(MACHINES, old, "lab"))
         self.assertEqual((refused.code, refused.reason), (409, "Conflict"))
+        self.assertIsInstance(refused, Conflict)
         new["metadata"]["labels"] = {"c": "d"}
         stored = await self.client.update(MACHINES, new, "lab")
         self.assertEqual(stored["metadata"]["labels"], {"c": "d"})

@@ -18,7 +18,16 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.status import APIError, BadGateway, Expired, from_code, from_status
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadGateway,
+    Conflict,
+    Expired,
+    NotFound,
+    from_code,
+    from_status,
+)
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.connection import told_why
 from twisted_exec.kube.http import USER_AGENT, HTTPTransport, Request
@@ -31,6 +40,12 @@ MAX_EVENT_BYTES = 8 << 20
 
 WATCH_SECONDS = 50
 WATCH_GRACE_SECONDS = 10.0
+
+_TYPES: Mapping[int, type[APIError]] = {each.code: each for each in (NotFound, Conflict, Expired)}
+"""
+Errors about an object, by their codes: whoever asks for one may wait for them.  A 401 or a 403 is
+about us, and never to be taken for what is thought of somebody whom we asked about.
+"""
 
 # Reviews only look; asking twice is harmless although they are POSTs.
 _REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
@@ -271,10 +286,11 @@ def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
     if 300 <= code < 400:
         raise BadGateway(f"the API server answered {code}; redirects are not followed")
     if isinstance(told, dict) and told.get("kind") == "Status":
-        failed = _with_type(from_status(told, code))
+        failed = from_status(told, code)
     else:
         text = body[:200].decode("utf-8", "replace").strip() or f"the server answered {code}"
         failed = from_code(code, " ".join(text.split()))
+    failed = _with_type(failed)
     if failed.retry_after_seconds is None and headers.get("retry-after", "").isdigit():
         failed.retry_after_seconds = min(int(headers["retry-after"][:6]), 3600)
     raise failed
@@ -286,10 +302,20 @@ def _is_object(obj: Any) -> bool:
 
 
 def _with_type(failed: APIError) -> APIError:
-    """A 410 as :class:`Expired`, which watchers catch."""
-    if failed.code != 410:
-        return failed
-    return Expired(failed.message, reason=failed.reason, details=failed.details)
+    """An error as an instance of its class, so that whoever waits for that one can catch it."""
+    exists = failed.reason == AlreadyExists.reason
+    kind = AlreadyExists if exists else _TYPES.get(failed.code, APIError)
+    typed = kind.__new__(kind)
+    # Each class has a constructor of its own, which would word the message anew.
+    APIError.__init__(
+        typed,
+        failed.message,
+        code=failed.code,
+        reason=failed.reason,
+        details=failed.details,
+        retry_after_seconds=failed.retry_after_seconds,
+    )
+    return typed
 
 
 class _Events:

@@ -21,8 +21,9 @@ class IKubeClient(Interface):
     A client of one API server.
 
     Every Deferred fails with :class:`~twisted_exec.api.status.APIError` for an
-    answer that is an error, with ``BadGateway`` when the server cannot be
-    reached and ``GatewayTimeout`` when it is too slow.
+    answer that is an error (with ``NotFound``, ``Conflict`` and ``AlreadyExists`` for
+    those), with ``BadGateway`` when the server cannot be reached and ``GatewayTimeout``
+    when it is too slow.
     """
 
     def get(resource: Resource, name: str, namespace: str = "") -> Deferred[Object]:
