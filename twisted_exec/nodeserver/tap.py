@@ -25,6 +25,7 @@ from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions
 from twisted_exec.nodeserver.pods_shown import pod_routes
 from twisted_exec.nodeserver.probe import RootProbe, page_routes
 from twisted_exec.nodeserver.registry import Registry
+from twisted_exec.nodeserver.run import run_routes
 from twisted_exec.nodeserver.service import NodeServer, Part
 from twisted_exec.nodeserver.stats import stats_routes
 from twisted_exec.nodeserver.upkeep import Upkeep
@@ -99,6 +100,7 @@ def _program(options: Options, reactor: Any) -> Program:
         reactor,
         make=[
             stream_routes,
+            run_routes,
             log_routes,
             pod_routes,
             stats_routes,

@@ -1,0 +1,49 @@
+"""Tests for :mod:`twisted_exec.nodeserver.leading`: several replicas on one root."""
+
+from __future__ import annotations
+
+from twisted.application.service import Service
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.nodeserver.support import memory_cluster
+from twisted_exec.api.kinds import LEASES
+from twisted_exec.nodeserver.leading import Acting, identity, keeper_of
+
+
+class ActingTests(SynchronousTestCase):
+    """Tests for :class:`Acting`."""
+
+    def setUp(self) -> None:
+        self.clock, self.root = Clock(), memory_cluster()
+
+    def replica(self, name: str) -> Acting:
+        """One that has started."""
+        made = Acting(
+            self.root.client(), lambda: [Service()], self.clock, self.clock.seconds, name=name
+        )
+        made.start()
+        self.addCleanup(lambda: self.successResultOf(made.stop()))
+        return made
+
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.advance(1)
+
+    def test_one(self) -> None:
+        """One of two acts, and the other one when that stops: at once, for it lets go."""
+        first, second = self.replica("a"), self.replica("b")
+        self.pass_time(5)
+        self.assertEqual((first.is_leading, second.is_leading), (True, False))
+        self.assertEqual((len(first.services), len(second.services)), (1, 0))
+        self.successResultOf(first.stop())
+        self.assertEqual(len(first.services), 0)
+        self.pass_time(5)
+        self.assertTrue(second.is_leading)
+        lease = self.root.objects[LEASES.resource, "kube-system", "exec-nodeserver"]
+        self.assertEqual(lease["spec"]["holderIdentity"], "b")
+
+    def test_names(self) -> None:
+        """All replicas have one name together, and each one of its own."""
+        self.assertEqual(keeper_of(), "kube-system/exec-nodeserver")
+        self.assertNotEqual(identity(), identity())

@@ -1,0 +1,118 @@
+"""Leaves that do not speak what the root's client does: what is read on the way, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.streaming.foreign import OLD, Foreign
+from twisted_exec.api.status import APIError
+from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
+from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.upgrade_client import UpgradeRequest
+from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
+from twisted_exec.tls.endpoints import client_endpoint
+from twisted_exec.wire.channel import V5
+from twisted_exec.wire.remotecommand import Ending
+
+from .stream_chain import ROOT, ChainTestCase, reactor
+
+EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"
+
+
+class OldLeafTests(ChainTestCase):
+    """
+    Version 5 of a WebSocket from the root, to a leaf before 1.30.
+
+    Its API server passes a WebSocket on to its kubelet, which does not know version 5.
+    """
+
+    speaks: Any = OLD
+
+    def routes(self) -> Any:
+        return stream_routes(self.hop)
+
+    async def asyncSetUp(self) -> None:
+        await super().asyncSetUp()
+        self.foreign = Foreign(reactor, query=None, speaks=self.speaks)
+        self.foreign.make = EchoAttachment
+        self.leaf_server.answer = self.serve
+        self.user = RecordingUser()
+
+    def serve(self, request: Request) -> None:
+        self.foreign.tokens.add(request.path)
+        served = Deferred.fromCoroutine(self.foreign.dispatch(request))
+        served.addErrback(lambda failure: self.fail(failure.getTraceback()))
+
+    async def open(self, target: bytes = EXEC) -> ConsoleClient:
+        headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
+        head = UpgradeRequest(b"GET", target, b"node", headers)
+        entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
+        return await connect(
+            entry, head, self.user, clock=reactor, timeout_seconds=10, protocols=(V5,)
+        )
+
+    async def test_to_the_end(self) -> None:
+        """Input arrives, its end ends the command, and how that ended is told."""
+        client = await self.open()
+        self.assertEqual(self.foreign.asked, [b"websocket", b"SPDY/3.1"])
+        client.write(b"hello")
+        await self.until(lambda: self.user.received == b"hello")
+        client.end_input()
+        await self.until(lambda: self.user.detached_with)
+        (ending,) = self.user.endings
+        self.assertTrue(ending.ok)
+        await self.until(lambda: self.foreign.attachments[0].detached_with)
+
+    async def test_same_question(self) -> None:
+        """The leaf is asked the same again, with the words in their places."""
+        await self.open()
+        first, second = (uri for _, uri, _ in self.leaf_server.asked)
+        self.assertEqual(first, second)
+        self.assertTrue(
+            second.endswith(b"exec?command=cat&container=main&stdin=true&stdout=true&stderr=true")
+        )
+        self.user.stream.abort()
+
+    async def test_variable_streams(self) -> None:
+        """Only those streams are opened that were asked for: a leaf waits for no others."""
+        for asked in (b"output=1", b"output=1&error=1", b"input=1&output=1&tty=1"):
+            self.user = RecordingUser()
+            client = await self.open(b"/exec/default/web/main?command=sh&" + asked)
+            machine = self.foreign.attachments[-1]
+            machine.transport.write(b"out")
+            machine.transport.end(Ending("Completed"))
+            await self.until(lambda: self.user.detached_with)
+            self.assertEqual(self.user.received, b"out")
+            self.assertTrue(self.user.endings[0].ok)
+            client.abort()
+
+    async def test_refused(self) -> None:
+        """What the leaf says to the other question is the answer."""
+        self.foreign.refusal = (404, 'pods "web" not found')
+        with self.assertRaises(APIError) as caught:
+            await self.open()
+        self.assertEqual(caught.exception.code, 404)
+
+    async def test_client_dies(self) -> None:
+        """B5: the leaf's leg is closed within a second here, too."""
+        client = await self.open()
+        began = reactor.seconds()
+        client.abort()
+        await self.until(lambda: self.foreign.attachments[0].detached_with)
+        self.assertLess(reactor.seconds() - began, 1)
+
+    async def test_leaf_dies(self) -> None:
+        """The user is told that there is no status, not that all went well."""
+        await self.open()
+        self.foreign.attachments[0].transport.cut()
+        await self.until(lambda: self.user.detached_with)
+        self.assertFalse(self.user.endings[0].ok)
+
+
+class SPDYOnlyTests(OldLeafTests):
+    """A leaf that knows no WebSockets at all says 400, with a text."""
+
+    speaks = ()
