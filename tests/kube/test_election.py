@@ -8,13 +8,20 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from twisted_exec.api import strategy
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.api.status import AlreadyExists, Conflict, NotFound, ServiceUnavailable
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    Conflict,
+    NotFound,
+    ServiceUnavailable,
+)
 from twisted_exec.kube.election import (
     ClientLeases,
     Election,
@@ -37,13 +44,14 @@ class OneLease:
 
     :ivar broken: nothing is answered but this.
     :ivar silent: nothing is answered until :meth:`answer`.
+    :ivar sent: refusals come over a wire, which keeps their codes and not their types.
     """
 
     def __init__(self) -> None:
         self.lease: Object | None = None
         self.version = 0
         self.broken: Exception | None = None
-        self.silent = False
+        self.silent = self.sent = False
         self.waiting: list[Deferred[Any]] = []
 
     def get(self) -> Deferred[Object]:
@@ -89,11 +97,19 @@ class OneLease:
             return fail(self.broken)
         done: Deferred[Any] = Deferred()
         done.addCallback(lambda _: work())
+        if self.sent:
+            done.addErrback(_as_sent)
         if self.silent:
             self.waiting.append(done)
         else:
             done.callback(None)
         return done
+
+
+def _as_sent(failure: Failure) -> None:
+    failure.trap(APIError)
+    refused: Any = failure.value
+    raise APIError(refused.message, code=refused.code, reason=refused.reason)
 
 
 @implementer(ILeader)
@@ -335,6 +351,14 @@ class ElectionTests(SynchronousTestCase):
         self.leases.broken = None
         self.pass_(2)
         self.assertTrue(acting.acts)
+
+
+class SentElectionTests(ElectionTests):
+    """The same, where a client tells refusals apart by their codes alone."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.leases.sent = True
 
 
 class LeaseTests(SynchronousTestCase):

@@ -185,6 +185,7 @@ class VerdictTests(SynchronousTestCase):
             (403, b"Forbidden (user=kube-apiserver, verb=get)", "False RootRefused"),
             (403, status(403, "nodes/proxy"), "Unknown NotPermitted"),
             (400, status(400, "address not allowed"), "Unknown RootNotAsked"),
+            (400, status(400, "lookup w1: no such host"), "False RootCannotReachUs"),
             (404, status(404, "could not find the requested resource"), "Unknown RootNotAsked"),
             (503, status(503, "error trying to reach service"), "False RootCannotReachUs"),
         ):

@@ -109,7 +109,7 @@ class UpkeepTestCase(SynchronousTestCase):
         )
         upkeep.startService()
         self.addCleanup(self.stop, upkeep)
-        self.pass_time(1)
+        self.pass_time(3)
         return upkeep
 
     def stop(self, upkeep: Upkeep) -> None:
@@ -413,9 +413,7 @@ class EndpointsTests(UpkeepTestCase):
         for _ in range(times):
             self.change(addresses=theirs)
             self.pass_time(BEAT_SECONDS)
-        # Three at once, a few while pauses grow, then one each two and a half minutes at most.
-        ours = self.writes() - before - times
-        self.assertLess(ours, 15 + times * BEAT_SECONDS / (LONGEST_SECONDS / 2))
+        self.assertLess(self.writes() - before - times, times // 4)
         self.assertIn(("Warning", "AddressesContested", NAME), self.events())
         self.pass_time(LONGEST_SECONDS + BEAT_SECONDS)
         self.assertEqual(self.node()["status"]["addresses"][0]["address"], "10.9.9.9")

@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import precise_timestamp
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases, Object
 
@@ -221,8 +221,10 @@ class Election(Service):
             try:
                 self._granted(await self._write(self._held), began)
                 return
-            except (Conflict, NotFound):
-                pass  # whoever has changed it, it may still be ours
+            except APIError as error:
+                # Whoever has changed it, it may still be ours.
+                if error.code not in (Conflict.code, NotFound.code):
+                    raise
         lease = await self._get()
         if self.leading and (lease is None or holder_of(lease) != self.identity):
             self._depose("another has its lease")
@@ -237,7 +239,9 @@ class Election(Service):
     async def _get(self) -> Object | None:
         try:
             lease: Object = await self._leases.get()
-        except NotFound:
+        except APIError as error:
+            if error.code != NotFound.code:
+                raise
             return None
         return lease
 
@@ -263,8 +267,8 @@ class Election(Service):
             self._leader.elected()
 
     def _failed(self, failure: Failure) -> None:
-        if failure.check(Conflict, AlreadyExists, defer.CancelledError):
-            return  # another was faster; or it stops
+        if failure.check(defer.CancelledError) or _code(failure) == Conflict.code:
+            return  # it stops; or another was faster
         late = failure.check(defer.TimeoutError)
         told = "no answer in time" if late else failure.getErrorMessage()
         if not late and not failure.check(APIError):
@@ -331,6 +335,11 @@ def new_lease(namespace: str, name: str, spec: Object) -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def _code(failure: Failure) -> int:
+    """Of an API server's answer; 0 for anything else.  What is sent over a wire has no type."""
+    return failure.value.code if isinstance(failure.value, APIError) else 0
 
 
 def _cancel(call: IDelayedCall | None) -> None:

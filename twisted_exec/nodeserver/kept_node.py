@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import Told
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
-from twisted_exec.api.status import AlreadyExists, APIError, Conflict
+from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.lease import Lease
@@ -64,6 +64,8 @@ CONTESTED = 3
 """How often somebody may write other addresses before we write less often."""
 LONGEST_SECONDS = 300.0
 SOON_SECONDS = 0.1
+SETTLE_SECONDS = 1.0
+"""A root's API server dials what a copy of its own says, which may be a moment old."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +231,12 @@ class KeptNode(Running):
             await self._around.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
             )
-        except (Conflict, AlreadyExists):
-            return SOON_SECONDS + self._backoff.pause()  # the copy will have it in a moment
         except APIError as error:
+            if error.code == Conflict.code:  # the copy will have it in a moment
+                return SOON_SECONDS + self._backoff.pause()
             self._failed(error)
             return max(self._backoff.pause(), float(error.retry_after_seconds or 0))
-        self._kept()
+        self._kept(planned)
         return BEAT_SECONDS
 
     async def _do(self, planned: Plan, observed: Object | None) -> None:
@@ -304,15 +306,16 @@ class KeptNode(Running):
         shown = [each for each in first if each[0] in self._face.shown]
         return published(self._face.own, shown, self._around.family())
 
-    def _kept(self) -> None:
+    def _kept(self, planned: Plan) -> None:
         self._backoff.reset()
         if self.problem:
             self._log.info("node {name} is kept", name=self.node.name)
             self.problem = ""
-        if not self._is_ours:
+        # An API server may drop the status of what it makes; it is written next, then.
+        if not self._is_ours and not any(isinstance(each, Create) for each in planned.actions):
             self._is_ours = True
             self._renewing.start()
-            self._looking.start()
+            self._looking.start(SETTLE_SECONDS)
 
     def _failed(self, error: APIError) -> None:
         if error.message != self.problem:

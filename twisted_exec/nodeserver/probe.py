@@ -42,6 +42,9 @@ SECONDS = 8.0
 _LIMIT_BYTES = 64 << 10
 _AGENT = "exec-nodeserver"
 
+_NOT_ALLOWED = "address not allowed"
+"""A kube-apiserver's word for loopback and link-local addresses: it proxies there not at all."""
+
 # Letters and digits that no object's name has: nobody can make such a Pod.
 _NO_POD = "NODESERVER_PROBE"
 _COMMAND = b"?command=true&stdout=true&stderr=true"
@@ -129,7 +132,7 @@ def root_verdict(code: int, body: bytes, wanted: str) -> Told:
         return ("False", "AnotherAnswers", f"whoever answers at the address says {code} {text}")
     if code == 403:
         return ("Unknown", "NotPermitted", f"the root does not let us try: {status.message}")
-    if code in (400, 401, 404, 405, 429):
+    if code in (401, 404, 405, 429) or _NOT_ALLOWED in status.message:
         return ("Unknown", "RootNotAsked", f"the root does not try: {status.message}")
     return ("False", "RootCannotReachUs", status.message)
 

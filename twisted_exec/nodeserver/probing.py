@@ -46,11 +46,13 @@ class Repeated(Running):
     ) -> None:
         self._look, self._clock, self._slots, self._seconds = look, clock, slots, seconds
 
-    def start(self) -> None:
-        """Look now, then again and again until :meth:`stop`."""
-        self._begin(self._run())
+    def start(self, after_seconds: float = 0.0) -> None:
+        """Look now, or a moment later, then again and again until :meth:`stop`."""
+        self._begin(self._run(after_seconds))
 
-    async def _run(self) -> None:
+    async def _run(self, after_seconds: float) -> None:
+        if after_seconds:
+            await deferLater(self._clock, after_seconds)
         while True:
             await self._slots.run(lambda: Deferred.fromCoroutine(self._once()))
             await deferLater(self._clock, self._seconds)

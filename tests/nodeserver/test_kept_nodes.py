@@ -1,0 +1,129 @@
+"""Nodes kept in an API server of ours: real sockets, certificates and probes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
+from twisted_exec.api.kinds import EVENTS, LEASES
+from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.nodeserver.addresses import TYPES
+from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.kept_node import Face
+from twisted_exec.nodeserver.leading import Acting, keeper_of
+from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.nodeserver.probe import RootProbe, page_routes
+from twisted_exec.nodeserver.upkeep import Upkeep
+
+reactor: Any = _reactor
+KEPT = "kept-1"
+
+
+class KeptTests(TestCase):
+    """One replica that leads, and one Node."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:
+        self.clusters = await Clusters.start()
+        self.addCleanup(self.clusters.stop)
+        self.server = await self.clusters.serve(page_routes(keeper_of()), stream_routes)
+        self.leaves = self.clusters.leaves()
+        self.leaves.leaves[0].nodes = [LeafNode(KEPT, LEAF)]
+
+    async def act(self, *, preferred: tuple[str, ...] = TYPES) -> None:
+        """Stand for election, and keep the Node."""
+        root, address = self.clusters.root, self.server.address
+        assert address is not None
+        face = Face(
+            [("InternalDNS", "127.0.0.1")],
+            address.port,
+            preferred=preferred,  # type: ignore[attr-defined]
+        )
+        client = root.client(NODE_SERVER)
+        probe = RootProbe(lambda: root.config(NODE_SERVER), reactor, face.keeper)
+
+        def make() -> list[Upkeep]:
+            return [Upkeep(client, self.leaves, face, reactor, time.time, root=probe)]
+
+        acting = Acting(client, make, reactor, time.time)
+        acting.start()
+        self.addCleanup(acting.stop)
+
+    async def until(self, condition: Callable[[Any], Any]) -> Any:
+        """The Node, when the condition holds of it."""
+        while True:
+            listed = (await self.clusters.root.admin.list(NODES.resource))["items"]
+            for node in listed:
+                if node["metadata"]["name"] == KEPT and condition(node):
+                    return node
+            await deferLater(reactor, 0.05)
+
+    def reason(self, node: Any, type: str) -> str:
+        conditions = node.get("status", {}).get("conditions", [])
+        return " ".join(
+            f"{one['status']} {one['reason']}" for one in conditions if one["type"] == type
+        )
+
+    async def test_kept(self) -> None:
+        """The Node stands there as the leaf's does, with our address first and a way that is probed."""
+        await self.clusters.leaf.admin.patch(
+            NODES.resource,
+            LEAF_NODE,
+            {
+                "status": {
+                    "addresses": [{"type": "InternalIP", "address": "127.0.0.7"}],
+                    "capacity": {"cpu": "8", "memory": "16Gi"},
+                }
+            },
+            subresource="status",
+        )
+        await self.act(preferred=("InternalDNS", "InternalIP"))
+        node = await self.until(lambda node: "LeafExecAllowed" in str(node) and self._probed(node))
+        self.assertEqual(self.reason(node, "LeafExecAllowed"), "True ExecAllowed")
+        self.assertEqual(self.reason(node, "LeafReady"), "True LeafAnswers")
+        self.assertEqual(self.reason(node, "Ready"), "True LeafReady")
+        self.assertEqual(self.reason(node, "RootReachesNodeServer"), "True RootReachesUs")
+        self.assertEqual(self.reason(node, "ExecReady"), "True ProbeSucceeded")
+        self.assertEqual(
+            node["status"]["addresses"],
+            [
+                {"type": "InternalDNS", "address": "127.0.0.1"},
+                {"type": "InternalIP", "address": "127.0.0.7"},
+            ],
+        )
+        self.assertEqual(node["status"]["capacity"], {"cpu": "8", "memory": "16Gi"})
+        self.assertTrue(node["status"]["nodeInfo"]["kubeletVersion"].startswith("v1."))
+        lease = await self.clusters.root.admin.get(LEASES.resource, KEPT, "kube-node-lease")
+        self.assertEqual(lease["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"])
+
+    def _probed(self, node: Any) -> bool:
+        return all(
+            "NotProbedYet" not in self.reason(node, type)
+            for type in ("LeafExecAllowed", "RootReachesNodeServer")
+        )
+
+    async def test_hostname(self) -> None:
+        """A leaf's Hostname wins with a kube-apiserver's own order: an Event on the Node says so."""
+        await self.clusters.leaf.admin.patch(
+            NODES.resource,
+            LEAF_NODE,
+            {"status": {"addresses": [{"type": "Hostname", "address": LEAF_NODE}]}},
+            subresource="status",
+        )
+        await self.act()
+        await self.until(lambda node: self.reason(node, "AddressPreferred").startswith("False"))
+        told: list[Any] = []
+        while not told:
+            listed = (await self.clusters.root.admin.list(EVENTS.resource, "default"))["items"]
+            told = [one for one in listed if one["reason"] == "AddressNotPreferred"]
+            await deferLater(reactor, 0.05)
+        (event,) = told
+        self.assertEqual((event["type"], event["involvedObject"]["name"]), ("Warning", KEPT))
+        self.assertIn(f"dials the leaf's Hostname {LEAF_NODE}", event["message"])
