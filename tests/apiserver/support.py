@@ -23,6 +23,7 @@ from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.connect import Backend
 from twisted_exec.apiserver.filters import APIRequest, Limits
 from twisted_exec.apiserver.identities import Credentials, Identities
+from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.rbac import bootstrap_objects
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import new_registry
@@ -48,6 +49,7 @@ node-a,system:node:node-a,11,system:nodes
 node-b,system:node:node-b,12,system:nodes
 no-node,someone,13,system:nodes
 bootstrap-node,bootstrap-node,14,system:bootstrappers:nodes
+leaf,leaf,15,{EXPOSED}
 no-group,compute.ironcore.dev:system:machinepool:pool-a,6
 """
 """Each token is the short name by which tests call its user."""

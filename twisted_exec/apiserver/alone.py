@@ -23,6 +23,7 @@ from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.apiserver.accounts import IssuerDocuments, TokenRequests
 from twisted_exec.apiserver.bootstrap import bootstrap
 from twisted_exec.apiserver.expiry import EventExpiry
+from twisted_exec.apiserver.exposed import ExposedAuthorizer
 from twisted_exec.apiserver.filters import Gate
 from twisted_exec.apiserver.gathered import GatheredRules
 from twisted_exec.apiserver.identities import Credentials
@@ -85,10 +86,11 @@ class Alone:
         self._voided = Voided(storage)
         self._rules = StoredRules(storage)
         self._rbac = RBACAuthorizer(self._rules)
-        self._authorizer: IRulesAuthorizer = self._rbac
+        self._exposed = ExposedAuthorizer(self._rbac, storage, dialects)
+        self._authorizer: IRulesAuthorizer = self._exposed
         self.kinds: Sequence[Kind] = kinds.served(dialects)
         if pods_view:
-            self._authorizer = PodsAuthorizer(self._rbac, PodNames(dialects))
+            self._authorizer = PodsAuthorizer(self._exposed, PodNames(dialects))
             self.kinds = (*self.kinds, kinds.PODS)
         self._node_pods = node_pods
         if node_pods:
@@ -101,7 +103,7 @@ class Alone:
 
     def when_rights_change(self, told: Callable[[], None]) -> None:
         """As :meth:`Ground.when_rights_change`."""
-        self._rules.changed = self._voided.changed = told
+        self._rules.changed = self._voided.changed = self._exposed.changed = told
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
@@ -113,7 +115,7 @@ class Alone:
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]
     ) -> list[Service]:
         """As :meth:`Ground.followers`."""
-        return [self._rules, self._voided]
+        return [self._rules, self._voided, self._exposed]
 
     def acting(
         self, registry: Registry, verbs: Verbs, reactor: Any, now: Callable[[], float]

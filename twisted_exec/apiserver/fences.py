@@ -13,6 +13,7 @@ from zope.interface import implementer
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.selectors import FieldSelector
+from twisted_exec.apiserver.exposed import sight_of
 from twisted_exec.apiserver.fence import Fence
 from twisted_exec.apiserver.interfaces import Change, IAdmission
 from twisted_exec.apiserver.narrowed import ISight
@@ -33,10 +34,11 @@ class Fences:
     """
 
     def __init__(self, dialects: Iterable[Dialect], storage: IStorage, clock: IReactorTime) -> None:
+        self._dialects = tuple(dialects)
         self._each: list[Fence | NodeFence] = [NodeFence(storage)]
         self.followers: list[Placed] = []
         """To be started after the store."""
-        for dialect in dialects:
+        for dialect in self._dialects:
             placed = Placed(dialect, storage, clock)
             self._each.append(Fence(dialect, storage, placed))
             self.followers.append(placed)
@@ -66,7 +68,10 @@ class Fences:
             fence.check_name(user, target)
 
     def sight_of(self, user: User, kind: Kind) -> ISight | None:
-        """As :meth:`Fence.sight_of`."""
+        """As :meth:`Fence.sight_of`; also of who comes for another cluster."""
+        exposed = sight_of(user, kind, self._dialects)
+        if exposed is not None:
+            return exposed
         sights = (fence.sight_of(user, kind) for fence in self._each)
         return next((sight for sight in sights if sight is not None), None)
 

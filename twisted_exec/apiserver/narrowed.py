@@ -166,8 +166,14 @@ class _Watch:
         sees = event.type != DELETED and self._sight.sees(event.obj)
         if known is None:
             # Of what happened before the watch began nobody knows what was seen then.
-            if sees or (event.previous is not None and self._sight.sees(event.previous)):
+            previous = event.previous
+            if previous is None or not self._sight.sees(previous):
+                if sees:
+                    self._on_event(Event(ADDED, event.obj, None, event.version))
+            elif sees or event.type == DELETED:
                 self._on_event(event)
+            else:
+                self._gone(previous, event.version)
             return
         before = known.pop(key, None)
         if sees:
@@ -177,6 +183,7 @@ class _Watch:
             self._gone(before, event.version)
 
     def _gone(self, obj: Object, version: int) -> None:
+        # What it has become since is not told.
         self._on_event(Event(DELETED, versioned(obj, version), obj, version))
 
     def _look_again(self) -> None:

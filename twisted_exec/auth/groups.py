@@ -16,6 +16,8 @@ NODE_SERVERS = "system:nodes"
 """Those who speak for Nodes, as kubelets do: each is a user ``system:node:NAME`` of this group."""
 NODE_BOOTSTRAPPERS = "system:bootstrappers:nodes"
 """Who may ask for the first certificate of a node server."""
+EXPOSED = "console.twisted-exec.dev:exposed"
+"""Who comes for another cluster, and sees of machines only those that are exposed to it."""
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 
 

@@ -1,0 +1,147 @@
+"""
+Machines that are shown to another cluster, and to whom.
+
+A cluster whose node server stands before our machines forwards nobody's identity: all of its users are
+one here.  No Role can say what that one may, "those machines whose owner wants it", for rules know kinds
+and names and no labels.  So it is said here: who is in the group :data:`~twisted_exec.auth.groups.EXPOSED`
+may look at machines with the label :data:`LABEL`, open their consoles and read their logs, and
+nothing else of any machine, whatever roles they are bound to besides.
+
+It is the machine that says it, each time that it is asked about.  When it says so no longer, its sessions
+are asked about again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api.dialects import Dialect
+from twisted_exec.api.kinds import PODS, Kind, Object
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import NotFound
+from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.auth.groups import EXPOSED
+from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
+from twisted_exec.auth.rules import Rule
+from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
+
+LABEL, VALUE = "console.twisted-exec.dev/exposed", "true"
+
+_OF_ONE: Mapping[str, str] = {"": "get", "exec": "create", "log": "get"}
+"""By a machine's subresource: the one verb that its members have."""
+_OF_ALL = ("list", "watch")
+
+
+def is_exposed(obj: Object) -> bool:
+    """Whether a machine, or the Pod as which it is shown, has the label."""
+    return bool(obj["metadata"].get("labels", {}).get(LABEL) == VALUE)
+
+
+@implementer(ISight)
+class ExposedSight:
+    """Those machines that are exposed."""
+
+    def sees(self, obj: Object) -> bool:
+        """As :meth:`ISight.sees`."""
+        return is_exposed(obj)
+
+    def since(self) -> int:
+        """As :meth:`ISight.since`: it is the objects alone that change."""
+        return 0
+
+    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """As :meth:`ISight.follow`."""
+        return lambda: None
+
+
+def sight_of(user: User, kind: Kind, dialects: Sequence[Dialect]) -> ISight | None:
+    """What of a kind a member of the group sees; ``None`` for anybody else, and of other kinds."""
+    if EXPOSED not in user.groups:
+        return None
+    shown = kind is PODS or any(kind.resource == each.workload for each in dialects)
+    return ExposedSight() if shown else None
+
+
+@implementer(IRulesAuthorizer)
+class ExposedAuthorizer(Service):
+    """
+    Decides about machines for members of the group; about all else, and for all others, another does.
+
+    :param authorizer: that other one.
+    :param storage: has the machines; started before this service is.
+    :ivar changed: called when a machine is exposed no longer.
+    """
+
+    def __init__(
+        self, authorizer: IRulesAuthorizer, storage: IStorage, dialects: Sequence[Dialect]
+    ) -> None:
+        self._authorizer, self._storage = authorizer, storage
+        self._machines: dict[tuple[str, str], Resource] = {
+            (each.group, each.workload.plural): each.workload for each in dialects
+        }
+        self._watches: list[IWatch] = []
+        self.changed: Callable[[], None] = lambda: None
+
+    def startService(self) -> None:
+        """Follow the machines."""
+        super().startService()
+        self._watches = [
+            self._storage.watch(each, None, self._happened) for each in self._machines.values()
+        ]
+
+    def stopService(self) -> None:
+        """Follow no longer."""
+        super().stopService()
+        for watch in self._watches:
+            watch.stop()
+
+    def _happened(self, event: Event) -> None:
+        was = event.previous is not None and is_exposed(event.previous)
+        if was and (event.type == DELETED or not is_exposed(event.obj)):
+            self.changed()
+
+    def authorize(self, attributes: Attributes) -> Deferred[Decision]:
+        """As :meth:`IAuthorizer.authorize`."""
+        resource = self._machines.get((attributes.group, attributes.resource))
+        if resource is None or EXPOSED not in attributes.user.groups:
+            decided: Deferred[Decision] = self._authorizer.authorize(attributes)
+            return decided
+        return Deferred.fromCoroutine(self._decide(attributes, resource))
+
+    async def _decide(self, asked: Attributes, resource: Resource) -> Decision:
+        told = f"members of {EXPOSED} may only look at {resource.plural} with the label "
+        told += f"{LABEL}={VALUE}, open their consoles and read their logs"
+        if asked.verb in _OF_ALL and not asked.subresource:
+            return Decision(True, told)  # lists and watches show them no others
+        if asked.verb != _OF_ONE.get(asked.subresource) or not asked.name:
+            return Decision(False, told)
+        return Decision(await self._is_exposed(asked, resource), told)
+
+    async def _is_exposed(self, asked: Attributes, resource: Resource) -> bool:
+        """What there is not is told as what may not be seen."""
+        try:
+            found = await self._storage.get(resource, asked.namespace, asked.name)
+        except NotFound:
+            return False
+        return is_exposed(found)
+
+    def rules_for(self, user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
+        """
+        As :meth:`IRulesAuthorizer.rules_for`.
+
+        What a member may cannot be said as a rule: none that says something about machines is told.
+        """
+        found: Deferred[tuple[Rule, ...]] = self._authorizer.rules_for(user, namespace)
+        if EXPOSED not in user.groups:
+            return found
+        return found.addCallback(lambda rules: tuple(filter(self._is_of_others, rules)))
+
+    def _is_of_others(self, rule: Rule) -> bool:
+        groups = {group for group, _ in self._machines} | {"*"}
+        plurals = {plural for _, plural in self._machines} | {"*"}
+        told = {each.partition("/")[0] for each in rule.resources}
+        return groups.isdisjoint(rule.api_groups) or plurals.isdisjoint(told)
