@@ -18,6 +18,7 @@ from twisted_exec.auth.rules import Rule
 from twisted_exec.nodeserver.clusters import CLUSTERS
 from twisted_exec.nodeserver.leading import LEASE
 from twisted_exec.nodeserver.leading import NAMESPACE as ELECTION
+from twisted_exec.nodeserver.usage import NODE_METRICS, POD_METRICS
 
 DELEGATOR = "system:auth-delegator"
 """A ClusterRole of the root's own: to ask whose a token is, and who may."""
@@ -31,19 +32,14 @@ def _on(resource: Resource, *verbs: str, sub: str = "") -> Rule:
 
 
 def root_rules() -> tuple[Rule, ...]:
-    """
-    Of a ClusterRole in the root: Pods are followed, Nodes kept, Events told.
-
-    Pods that are mirrored have their status written, and go when they are gone in the leaf.
-    """
+    """Of a ClusterRole in the root: Pods are followed, Nodes kept, Events told."""
     return (
-        _on(PODS.resource, *_FOLLOW, "delete"),
-        _on(PODS.resource, "patch", sub="status"),
+        _on(PODS.resource, *_FOLLOW),
         _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
         _on(NODES.resource, "patch", sub="status"),
         # A probe has the root ask us for a page.
         _on(NODES.resource, "get", sub="proxy"),
-        _on(EVENTS.resource, "get", "create", "update", "patch"),
+        _on(EVENTS.resource, "create", "patch"),
         _on(CLUSTERS, *_FOLLOW),
         _on(CERTIFICATESIGNINGREQUESTS.resource, "create", "get"),
     )
@@ -59,7 +55,7 @@ def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple
     own = replace(_on(LEASES.resource, "get", "update"), resource_names=(LEASE,))
     # What is to be made has no name yet.
     yield election, (own, _on(LEASES.resource, "create"))
-    yield LEASE_NAMESPACE, (_on(LEASES.resource, "get", "create", "update"),)
+    yield LEASE_NAMESPACE, (_on(LEASES.resource, "create", "patch"),)
 
 
 def secret_rules() -> tuple[Rule, ...]:
@@ -77,4 +73,6 @@ def leaf_rules() -> tuple[Rule, ...]:
             for each in ("exec", "attach", "portforward")
         ),
         _on(NODES.resource, "list", "watch"),
+        _on(POD_METRICS, "list"),
+        _on(NODE_METRICS, "list"),
     )
