@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -42,6 +43,27 @@ class ActingTests(SynchronousTestCase):
         self.assertTrue(second.is_leading)
         lease = self.root.objects[LEASES.resource, "kube-system", "exec-nodeserver"]
         self.assertEqual(lease["spec"]["holderIdentity"], "b")
+
+    def test_not_yet(self) -> None:
+        """Who has nothing to publish yet does not stand for election, nor after it was stopped."""
+        ready: Deferred[None] = Deferred()
+        made = Acting(
+            self.root.client(),
+            lambda: [Service()],
+            self.clock,
+            self.clock.seconds,
+            when=lambda: ready,
+        )
+        made.start()
+        self.pass_time(5)
+        self.assertEqual((made.is_leading, self.root.requests), (False, []))
+        self.successResultOf(made.stop())
+        ready.callback(None)
+        self.assertEqual(self.root.requests, [])
+        made.start()
+        self.pass_time(5)
+        self.assertTrue(made.is_leading)
+        self.successResultOf(made.stop())
 
     def test_names(self) -> None:
         """All replicas have one name together, and each one of its own."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from twisted_exec.kube.election import ClientLeases, Election
 from twisted_exec.kube.interfaces import IKubeClient
@@ -40,6 +40,7 @@ class Acting:
     :param make: makes them anew.
     :param now: seconds since the epoch.
     :param name: see :func:`identity`.
+    :param when: fires when there is anything to lead with; until then it does not stand.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Acting:
         namespace: str = NAMESPACE,
         lease: str = LEASE,
         name: str = "",
+        when: Callable[[], Deferred[None]] = lambda: succeed(None),
     ) -> None:
+        self._when, self._waiting = when, False
         self._leading = Leading(make)
         leases = ClientLeases(client, namespace, lease)
         self._election = Election(leases, name or identity(), self._leading, clock, now)
@@ -68,9 +71,15 @@ class Acting:
         return self._leading.services
 
     def start(self) -> None:
-        """Stand for election."""
-        self._election.startService()
+        """Stand for election, as soon as may be."""
+        self._waiting = True
+        self._when().addCallbacks(self._stand, lambda _: None)  # who cannot start says so itself
+
+    def _stand(self, _: object) -> None:
+        if self._waiting:
+            self._election.startService()
 
     def stop(self) -> Deferred[None]:
         """Act no longer, and let others; fires when that is so."""
-        return self._election.stopService()
+        self._waiting = False
+        return self._election.stopService() if self._election.running else succeed(None)

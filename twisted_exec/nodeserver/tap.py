@@ -90,7 +90,7 @@ def _program(options: Options, reactor: Any) -> Program:
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
     registry = Registry(options.registry(), client, reactor)
-    leader = _leader(options, config, client, registry, reactor, lambda: server.address)
+    leader = _leader(options, config, client, registry, reactor, lambda: server)
     server = NodeServer(
         options.server(names=[address for _, address in options.own_addresses()]),
         client,
@@ -119,7 +119,7 @@ def _leader(
     client: KubeClient,
     registry: Registry,
     reactor: Any,
-    address: Callable[[], Any],
+    server: Callable[[], NodeServer],
 ) -> list[Part]:
     """What one replica does for all, if anything."""
     told = options.face(0)
@@ -127,12 +127,13 @@ def _leader(
         return []
 
     def make() -> list[Service]:
-        face = replace(told, port=told.port or getattr(address(), "port", 0))
+        face = replace(told, port=told.port or getattr(server().address, "port", 0))
         root = RootProbe(config.current, reactor, told.keeper)
         return [Upkeep(client, registry.leaves, face, reactor, time.time, root=root)]
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}
-    return [Acting(client, make, reactor, time.time, **where)]
+    # Before it listens there is no port to publish.
+    return [Acting(client, make, reactor, time.time, when=lambda: server().when_ready(), **where)]
 
 
 def _watch_expiry(server: NodeServer, options: Options, config: FollowedConfig) -> None:
