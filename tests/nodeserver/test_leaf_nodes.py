@@ -81,6 +81,15 @@ class InfoTests(SynchronousTestCase):
         told = leaf_nodes.node_info(LeafNode("a", "one", "node", ("a",)), nodes, "v1.33.1")
         self.assertEqual((told["kubeletVersion"], told["bootID"]), ("v1.32.0", "x"))
 
+    def test_labels(self) -> None:
+        """Pods choose Nodes by what every kubelet says; what is no label is none."""
+        info = {"operatingSystem": "linux", "architecture": "not a label"}
+        self.assertEqual(
+            leaf_nodes.labels(LeafNode("n", "one"), info),
+            {"kubernetes.io/hostname": "n", "kubernetes.io/os": "linux"},
+        )
+        self.assertEqual(leaf_nodes.labels(LeafNode("n" * 100, "one"), {}), {})
+
     def test_pressure(self) -> None:
         """There is pressure when no node is free of it."""
         full: Object = {"type": "DiskPressure", "status": "True"}

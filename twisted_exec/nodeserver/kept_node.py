@@ -287,8 +287,9 @@ class KeptNode(Running):
             not_chosen(addresses, face.own, face.preferred),
             watch.seen.silent_seconds,
         )
+        info = leaf_nodes.node_info(self.node, nodes, watch.seen.version)
         fields: Object = {
-            "nodeInfo": leaf_nodes.node_info(self.node, nodes, watch.seen.version),
+            "nodeInfo": info,
             "declaredFeatures": list(face.features) if self._features_known else [],
         }
         if self._clock.seconds() >= self._contest.quiet_until:
@@ -298,7 +299,8 @@ class KeptNode(Running):
             fields["capacity"] = leaf_nodes.capacity(nodes)
             fields["allocatable"] = leaf_nodes.allocatable(nodes)
         told = conditions(seen, nodes, face.ready_when)
-        return Wanted(self.node, face.keeper, fields, told, face.upkeep)
+        labels = leaf_nodes.labels(self.node, info)
+        return Wanted(self.node, face.keeper, fields, told, face.upkeep, labels)
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
         """Of several nodes of the leaf the first one's are shown, as Kosmos does."""

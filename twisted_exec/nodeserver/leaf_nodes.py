@@ -6,12 +6,13 @@ Pure.  Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told
+from twisted_exec.api.names import label_value
 from twisted_exec.nodeserver.interfaces import LeafNode
 
 Object = dict[str, Any]
@@ -106,6 +107,21 @@ def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
             continue
         status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
         told[type] = (status, f"Leaf{type}" if status == "True" else f"LeafHasNo{type}", "")
+    return told
+
+
+def labels(node: LeafNode, info: Mapping[str, str]) -> dict[str, str]:
+    """
+    Those that every kubelet gives its Node, and Pods choose by.
+
+    :param info: of :func:`node_info`.
+    """
+    told = {}
+    if not label_value(node.name):  # which may be longer than a label
+        told["kubernetes.io/hostname"] = node.name
+    for key, label in (("operatingSystem", "os"), ("architecture", "arch")):
+        if info.get(key) and not label_value(info[key]):
+            told[f"kubernetes.io/{label}"] = info[key]
     return told
 
 

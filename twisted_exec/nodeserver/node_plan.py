@@ -47,6 +47,7 @@ class Wanted:
     :param fields: of ``status``, conditions aside.
     :param told: conditions, by type.
     :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
+    :param labels: besides those of ``node``, which win.
     """
 
     node: LeafNode
@@ -54,6 +55,7 @@ class Wanted:
     fields: Object
     told: Mapping[str, Told] = field(default_factory=dict)
     upkeep: str = FULL
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _foreign(observed: Object, wanted: Wanted) -> str:
 
 
 def _labels(wanted: Wanted) -> dict[str, str]:
-    return {**wanted.node.labels, NODE_LABEL: "true"}
+    return {**wanted.labels, **wanted.node.labels, NODE_LABEL: "true"}
 
 
 def _annotations(wanted: Wanted) -> dict[str, str]:
