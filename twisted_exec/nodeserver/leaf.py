@@ -30,6 +30,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafP
 from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT, Ours, trimmed
+from twisted_exec.nodeserver.sharing import Shared
 
 ASK_SECONDS = 5.0
 """For so long a leaf may be asked for one Pod: a user waits, and so does the root."""
@@ -188,6 +189,7 @@ class Leaf:
         return credentials(self.spec.kubeconfig, self._around.root, self._around.clock)
 
     def _new_copies(self) -> list[Reflector]:
+        shared = Shared()
         return [
             Reflector(
                 self.client,
@@ -195,7 +197,7 @@ class Leaf:
                 self._around.clock,
                 label_selector=selector,
                 on_change=self._changed,
-                trim=trimmed,
+                trim=lambda pod: trimmed(pod, shared),
             )
             for selector in self._ours.selectors
         ]

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.namespaces import Names
+from twisted_exec.nodeserver.sharing import Shared, slim
 
 PREFIX = "leaf.twisted-exec.dev/"
 ROOT_LABEL = f"{PREFIX}root"
@@ -30,6 +32,7 @@ POLICIES = (OWNED, SAME_NAME)
 
 DEFAULT_ROOT = "root"
 _UNREAD = ("managedFields",)
+_LARGE = ("metadata", "spec")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KINDS = ("containers", "initContainers", "ephemeralContainers")
 _KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
@@ -99,23 +102,25 @@ def _labels(pod: Object) -> Any:
     return pod["metadata"].get("labels") or {}
 
 
-def trimmed_root(pod: Object) -> Object:
-    """A Pod of the root without what is nobody's business but its writers'; the same object."""
-    metadata = pod["metadata"]
-    for key in _UNREAD:
-        metadata.pop(key, None)
-    if metadata.get("annotations"):
-        metadata["annotations"].pop(_LAST_APPLIED, None)
-    return pod
+def trimmed_root(pod: Object, shared: Shared | None = None) -> Object:
+    """
+    A Pod of the root without what is nobody's business but its writers'; not to be changed.
+
+    :param shared: gives the parts of its ``spec`` that others have, too.
+    """
+    kept = {intern(key): slim(value) for key, value in pod.items() if key not in _LARGE}
+    kept["metadata"] = _metadata(pod["metadata"])
+    if "spec" in pod:
+        kept["spec"] = (shared or Shared()).values(pod["spec"] or {})
+    return kept
 
 
-def trimmed(pod: Object) -> Object:
+def trimmed(pod: Object, shared: Shared | None = None) -> Object:
     """
     What is kept of a Pod of a leaf: its metadata but for who wrote it, its status, and of its
     ``spec`` the node and the containers' names, images and terminals.  The rest of ``spec`` is what
-    the root's Pod says.
+    the root's Pod says.  As of :func:`trimmed_root`, it is not to be changed.
     """
-    trimmed_root(pod)
     spec = pod.get("spec") or {}
     kept: Object = {
         kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in spec[kind]]
@@ -124,5 +129,11 @@ def trimmed(pod: Object) -> Object:
     }
     if spec.get("nodeName"):
         kept["nodeName"] = spec["nodeName"]
-    pod["spec"] = kept
-    return pod
+    return trimmed_root({**pod, "spec": kept}, shared)
+
+
+def _metadata(metadata: Object) -> Object:
+    kept = {intern(key): slim(value) for key, value in metadata.items() if key not in _UNREAD}
+    if kept.get("annotations"):
+        kept["annotations"].pop(_LAST_APPLIED, None)
+    return kept

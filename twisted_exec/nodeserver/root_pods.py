@@ -13,6 +13,7 @@ it got its name from the root just now.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from sys import intern
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
@@ -28,6 +29,7 @@ from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.leaf_client import REFUSE_US
 from twisted_exec.nodeserver.ours import trimmed_root
+from twisted_exec.nodeserver.sharing import Shared
 
 FEW_NODES = 16
 ASK_SECONDS = 5.0
@@ -62,6 +64,7 @@ class RootPods:
         self._followers = Followers("the root's Pods")
         self._looking: IDelayedCall | None = None
         self._ending: set[Deferred[Any]] = set()
+        self._shared = Shared()
         self._looked = False
 
     @property
@@ -177,10 +180,10 @@ class RootPods:
 
     def _trimmed(self, pod: Object) -> Object:
         if node_of(pod) in self._nodes:
-            return trimmed_root(pod)
+            return trimmed_root(pod, self._shared)
         metadata = pod["metadata"]
         kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
-        return {"metadata": kept, "spec": {"nodeName": node_of(pod)}}
+        return {"metadata": kept, "spec": {"nodeName": intern(node_of(pod))}}
 
     def _sweep(self, node: str, source: Reflector) -> None:
         """What went while nobody looked is told by nothing but that it is not in the new copy."""
