@@ -6,7 +6,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chain, etcd, ironcore, leaf, listing, one_hop, reconcile, spdy, watching
+from . import (
+    chain,
+    etcd,
+    ironcore,
+    leaf,
+    leaf_logs,
+    listing,
+    one_hop,
+    reconcile,
+    spdy,
+    watching,
+)
 
 BENCHMARKS = {
     "one-hop": one_hop.main,
@@ -17,6 +28,7 @@ BENCHMARKS = {
     "watching": watching.main,
     "reconcile": reconcile.main,
     "etcd": etcd.main,
+    "leaf-logs": leaf_logs.main,
     "leaf": leaf.main,
 }
 

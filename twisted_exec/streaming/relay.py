@@ -16,6 +16,8 @@ A page in a browser may ask for it over a WebSocket; the hops behind this one ne
 
 from __future__ import annotations
 
+from functools import partial
+
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -70,7 +72,7 @@ class Relay:
 
     async def handle(self, request: Request) -> None:
         """
-        Answer a request for a text; returns when it is over.
+        Answer a request for a text; returns once it passes.
 
         :raises APIError: it was refused, here or by the next hop; the caller
             answers with it.  Cancelling (the client left) closes everything.
@@ -114,7 +116,7 @@ class _Passage:
                 code, reason = outcome(problem)
                 session.over(reason, code=code)
                 raise
-        await self._pass_on(session)
+        self._pass_on(session)
 
     def _pause(self) -> None:
         if self._download is not None:
@@ -145,23 +147,23 @@ class _Passage:
                 f"{label}: {error.message}", code=error.code, reason=error.reason
             ) from None
 
-    async def _pass_on(self, session: Session) -> None:
-        text, download = self._text, self._download
-        try:
-            text.begin()
-            session.carry(self._end, lambda: text.cut("cut"))
-            if download is not None:
-                download.deliver(text.write, self._ended)
-            session.over(await text.done, bytes_to_user=text.sent)
-        except CancelledError:
-            session.over("client closed", bytes_to_user=text.sent)
-            raise
-        finally:
-            if download is not None:
-                download.abort()
-            text.release()
-            if self._late is not None and self._late.active():
-                self._late.cancel()
+    def _pass_on(self, session: Session) -> None:
+        text = self._text
+        del self._request  # a follower who waits for hours owns next to nothing
+        text.begin()
+        text.watch()
+        text.done.addCallback(partial(self._over, session))
+        session.carry(self._end, partial(text.cut, "cut"))
+        if self._download is not None:
+            self._download.deliver(text.write, self._ended)
+
+    def _over(self, session: Session, reason: str) -> None:
+        session.over(reason, bytes_to_user=self._text.sent)
+        if self._download is not None:
+            self._download.abort()
+        self._text.release()
+        if self._late is not None and self._late.active():
+            self._late.cancel()
 
     def _ended(self, complete: bool) -> None:
         """The next hop's answer is over."""

@@ -92,10 +92,6 @@ class TextSocket(TextStream):
         else:
             self._resume()
 
-    def _left(self, reason: str) -> None:
-        if not self.done.called:
-            self.done.callback(reason)
-
     # What the socket tells.
 
     def opened(self) -> None:

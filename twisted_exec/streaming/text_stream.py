@@ -43,6 +43,12 @@ class TextStream:
         """Send the head; the client then knows that it has a log."""
         raise NotImplementedError
 
+    def watch(self) -> None:
+        """
+        Nobody waits: :attr:`done` fires with ``client closed`` when the reader leaves.  Called once,
+        behind :meth:`begin`.
+        """
+
     def write(self, data: bytes) -> None:
         """Send more, at once; 1 byte or more."""
         if self._is_open():
@@ -79,9 +85,14 @@ class TextStream:
         if not self._is_open():
             return
         close = ending()
-        # First: a connection that is lost cancels whoever waits.
+        # First: a connection that is lost is its reader's leaving.
         self.done.callback(reason)
         close()
+
+    def _left(self, reason: str) -> None:
+        """The reader has left."""
+        if not self.done.called:
+            self.done.callback(reason)
 
     def _is_open(self) -> bool:
         """Something can be written."""
@@ -107,7 +118,8 @@ class TextAnswer(TextStream):
     """
     The body of an HTTP response.
 
-    A reader that leaves cancels whoever waits for :attr:`done`, as everywhere in a site.
+    A reader that leaves cancels whoever waits for :attr:`done`, as everywhere in a site; see also
+    :meth:`watch`.
     """
 
     def __init__(self, request: Request, pause: Flow, resume: Flow) -> None:
@@ -121,6 +133,9 @@ class TextAnswer(TextStream):
         request.setHeader(b"Audit-Id", request.subject.session.encode("ascii"))
         request.registerProducer(self, True)
         request.write(b"")
+
+    def watch(self) -> None:
+        self._held().notifyFinish().addErrback(lambda _: self._left("client closed"))
 
     def release(self) -> None:
         super().release()

@@ -1,0 +1,167 @@
+"""
+1 000 followers of logs, through a node server to a leaf, TLS on both legs: what one holds in the node
+server while nothing is printed.
+
+Leaf, node server and readers are a process each.  Root and registry are in the node server's memory;
+all that a follower goes through is real.
+
+``python -m tests.benchmarks.leaf_logs leaf|node DIRECTORY [LEAF_PORT]`` prints its port.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests import procfs
+from twisted_exec.tls.authority import Authority
+
+from .one_hop import running
+
+FOLLOWERS = 1000
+_WARM = 50
+_NODE, _LINE = "leaf-one", b"one\n"
+_SILENT = "silent"
+
+
+def make_certificates(directory: Path) -> None:
+    """A CA, a server's certificate for all, and that of the root's API server as a client."""
+    authority = Authority.create("benchmark")
+    (directory / "ca.crt").write_bytes(authority.certificate_pem)
+    server = authority.issue_server(["localhost", "127.0.0.1"], common_name="localhost")
+    server.write(str(directory / "server.crt"), str(directory / "server.key"))
+    client = authority.issue_client("kube-apiserver-kubelet-client", ["system:masters"])
+    client.write(str(directory / "client.crt"), str(directory / "client.key"))
+
+
+async def leaf(reactor: Any, directory: Path) -> int:
+    """An API server whose Pods print one line, or none yet."""
+    from twisted.web import resource, server
+
+    from twisted_exec.tls.endpoints import server_endpoint
+    from twisted_exec.tls.server import ServerTLS
+
+    class Log(resource.Resource):
+        isLeaf = True
+
+        def render_GET(self, request: Any) -> int:
+            if _SILENT.encode() not in request.path:
+                request.setHeader(b"Content-Type", b"text/plain")
+                request.write(_LINE)
+            return server.NOT_DONE_YET
+
+    tls = ServerTLS(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
+    listening: Any = await server_endpoint(
+        reactor, "tcp:0:interface=127.0.0.1:backlog=1024", tls
+    ).listen(server.Site(Log()))
+    return int(listening.getHost().port)
+
+
+async def node(reactor: Any, directory: Path, leaf_port: int) -> int:
+    """A node server whose one leaf that is."""
+    from tests.nodeserver.support import put_leaf_pod, put_pod, simple
+    from twisted_exec.api.kinds import SUBJECTACCESSREVIEWS
+    from twisted_exec.kube.config import ClientConfig, Material
+    from twisted_exec.nodeserver.logs import log_routes
+    from twisted_exec.nodeserver.service import NodeServer, Settings
+    from twisted_exec.observe.audit import JSONLinesAudit
+
+    config = ClientConfig(
+        f"https://127.0.0.1:{leaf_port}",
+        ca=Material((directory / "ca.crt").read_bytes()),
+        token="secret",
+    )
+    root_pods, leaves = simple(config=config, node=_NODE)
+    for name in ("web", _SILENT):
+        put_leaf_pod(leaves.leaves[0].cluster, put_pod(root_pods.cluster, name, _NODE))
+    root_pods.cluster.reviews[SUBJECTACCESSREVIEWS.resource] = lambda review: {"allowed": True}
+    settings = Settings(
+        listen="tcp:0:interface=127.0.0.1:backlog=1024",
+        certificate=str(directory / "server.crt"),
+        key=str(directory / "server.key"),
+        client_ca=str(directory / "ca.crt"),
+    )
+    audit = JSONLinesAudit(str(directory / "audit.log"))
+    client = root_pods.cluster.client()
+    server = NodeServer(settings, client, leaves, root_pods, audit, reactor, make=[log_routes])
+    ready = server.when_ready()
+    server.startService()
+    await ready
+    address: Any = server.address
+    return int(address.port)
+
+
+def follow(context: ssl.SSLContext, port: int, pod: str) -> ssl.SSLSocket:
+    """Ask for a log that goes on."""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+    line = context.wrap_socket(plain, server_hostname="localhost")
+    path = f"/containerLogs/default/{pod}/main?follow=true"
+    # What a kube-apiserver sends.
+    head = f"GET {path} HTTP/1.1\r\nHost: node:10250\r\nUser-Agent: Go-http-client/1.1\r\n"
+    line.sendall(f"{head}Accept-Encoding: gzip\r\n\r\n".encode())
+    return line
+
+
+def followed(
+    context: ssl.SSLContext, port: int, pod: str, pid: int, count: int
+) -> list[ssl.SSLSocket]:
+    """So many followers, each of which has its leaf."""
+    before = procfs.open_descriptors(pid)
+    lines = []
+    for number in range(count):
+        line = follow(context, port, pod)
+        lines.append(line)
+        if pod == _SILENT:
+            while procfs.open_descriptors(pid) < before + 2 * (number + 1):
+                pass
+            continue
+        got = b""
+        while _LINE not in got:
+            got += line.recv(65536)
+    return lines
+
+
+def measure(directory: Path, pod: str) -> float:
+    """Bytes that a follower holds in a node server of its own."""
+    context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    context.load_cert_chain(directory / "client.crt", directory / "client.key")
+    program = (sys.executable, "-m", "tests.benchmarks.leaf_logs")
+    with (
+        running(*program, "leaf", str(directory)) as (_, leaf_port),
+        running(*program, "node", str(directory), str(leaf_port)) as (pid, port),
+    ):
+        lines = followed(
+            context, port, pod, pid, _WARM
+        )  # what the first ones allocate is not theirs
+        before = procfs.resident_bytes(pid)
+        lines += followed(context, port, pod, pid, FOLLOWERS)
+        held = (procfs.resident_bytes(pid) - before) / FOLLOWERS
+        for line in lines:
+            line.close()
+    return held
+
+
+def main(directory: Path) -> None:
+    make_certificates(directory)
+    print(f"{FOLLOWERS} idle followers of logs, TLS on both legs:")
+    for pod, told in (("web", "that have read a line"), (_SILENT, "that wait for the first line")):
+        print(f"  {measure(directory, pod) / 1024:5.1f} KiB each of those {told}")
+
+
+def _serve() -> None:
+    from twisted.internet import reactor
+    from twisted.internet.defer import Deferred
+
+    what, directory, *rest = sys.argv[1:]
+    made = leaf if what == "leaf" else node
+    serving = Deferred.fromCoroutine(made(reactor, Path(directory), *map(int, rest)))
+    serving.addCallbacks(lambda port: print(port, flush=True), lambda why: why.printTraceback())
+    run: Any = reactor
+    run.run()
+
+
+if __name__ == "__main__":
+    _serve()
