@@ -153,7 +153,8 @@ class ExecTests(LeafTestCase):
         self.clusters.kubelet.add("default", "theirs", {"main": Container()})
         code, _, told = await self.kubectl("exec", "theirs", "--", "id")
         self.assertEqual(code, 1)
-        self.assertIn("not found", told)
+        self.assertIn("(NotFound)", told)
+        self.assertIn("was not made for this one", told)
         self.assertEqual(list(self.clusters.kubelet.seen), [])
 
     async def test_deleted_in_the_root(self) -> None:

@@ -16,6 +16,7 @@ nothing::
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -26,25 +27,25 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 
 from tests.apiserver.support import AuditList
+from tests.testing.callers import until
 from twisted_exec.api.kinds import NODE_PODS, NODES, Object
 from twisted_exec.apiserver.kubelets import KubeletAccess
 from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.kubeconfig import load
-from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.logs import log_routes
-from twisted_exec.nodeserver.service import Make, NodeServer
+from twisted_exec.nodeserver.pods_shown import pod_routes
+from twisted_exec.nodeserver.registry import Registry, RegistrySettings
+from twisted_exec.nodeserver.run import run_routes
+from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.service import Settings as NodeSettings
 from twisted_exec.storage.memory import MemoryStorage
-from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import PKI, create_pki, write_kubeconfig
 from twisted_exec.tls.server import ServerTLS
-
-from .support import SimpleLeaf, SimpleLeaves, SimpleRootPods
 
 reactor: Any = _reactor
 
@@ -91,6 +92,7 @@ class Cluster:
         settings = Settings(**{**self._settings(), **more})
         self.server = APIServer(settings, self.storage, self.audit, reactor)
         self._clients: list[KubeClient] = []
+        self._node_servers: list[NodeServer] = []
 
     def _settings(self) -> dict[str, Any]:
         serving, forwarding = self.pki.pair("apiserver"), self.pki.pair("apiserver-forwarding")
@@ -117,6 +119,8 @@ class Cluster:
 
     async def stop(self) -> None:
         """Serve no longer; everything of it is gone."""
+        for node_server in self._node_servers:
+            await node_server.stopService()
         for client in self._clients:
             await client.close()
         if self.server.running:
@@ -207,16 +211,46 @@ class Cluster:
         )
         return found
 
+    async def serve(
+        self, leaves: Sequence[Object], audit: AuditList, **settings: Any
+    ) -> NodeServer:
+        """
+        Have a node server for leaves of this root; stopped with the cluster.
 
-class _Asked(MemoryCluster):
-    """What stands for a cluster in memory, and is a real one."""
-
-    def __init__(self, client: KubeClient) -> None:
-        super().__init__(())
-        self._asked = client
-
-    def client(self, *args: Any, **more: Any) -> Any:
-        return self._asked
+        :param leaves: entries of a file of leaves; of the Nodes that they name there is one each.
+        :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
+        """
+        path = os.path.join(self.directory, "leaves.json")
+        with open(path, "w") as stream:
+            json.dump({"leaves": list(leaves)}, stream)
+        pair, client = self.pki.pair("runtime-kubelet"), self.client(NODE_SERVER)
+        told: dict[str, Any] = {
+            "listen": f"tcp:0:interface={_HOST}",
+            "certificate": pair.certificate,
+            "key": pair.key,
+            "client_ca": self.client_ca,
+            "drain_seconds": 0.0,
+        }
+        registry = Registry(RegistrySettings(path), client, reactor)
+        server = NodeServer(
+            NodeSettings(**{**told, **settings}),
+            client,
+            registry.leaves,
+            registry.roots,
+            audit,
+            reactor,
+            make=(stream_routes, run_routes, log_routes, pod_routes),
+            parts=[registry],
+        )
+        self._node_servers.append(server)
+        ready = server.when_ready()
+        server.startService()
+        await ready
+        await until(lambda: registry.synced)
+        address: Any = server.address
+        for name in registry.leaves.nodes():
+            await self.add_node(name, address.port)
+        return server
 
 
 class Clusters:
@@ -231,7 +265,6 @@ class Clusters:
         self.root, self.leaf = Cluster(ROOT, **root), Cluster(LEAF, **leaf)
         self.containers = {"main": Container()}
         self.audit = AuditList()
-        self.node_server: NodeServer | None = None
         self.kubelet = Kubelet(
             reactor,
             {("default", POD): self.containers},
@@ -258,48 +291,19 @@ class Clusters:
 
     async def stop(self) -> None:
         """Nothing of them is left."""
-        if self.node_server is not None and self.node_server.running:
-            await self.node_server.stopService()
         await self.root.stop()
         await self.leaf.stop()
         await self.kubelet.stop()
 
-    async def serve(self, *make: Make, **settings: Any) -> NodeServer:
+    async def serve(self, **settings: Any) -> NodeServer:
         """
         Have a node server for :data:`ROOT_NODE`, where the root finds it.
 
-        :param make: other routes than those of streams and logs.
         :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
         """
-        pair = self.root.pki.pair("runtime-kubelet")
-        told: dict[str, Any] = {
-            "listen": f"tcp:0:interface={_HOST}",
-            "certificate": pair.certificate,
-            "key": pair.key,
-            "client_ca": self.root.client_ca,
-            "drain_seconds": 0.0,
-        }
-        client = self.root.client(NODE_SERVER)
-        server = self.node_server = NodeServer(
-            NodeSettings(**{**told, **settings}),
-            client,
-            self.leaves(),
-            SimpleRootPods(_Asked(client), [ROOT_NODE]),
-            self.audit,
-            reactor,
-            make=make or (stream_routes, log_routes),
-        )
-        ready = server.when_ready()
-        server.startService()
-        await ready
-        address: Any = server.address
-        await self.root.add_node(ROOT_NODE, address.port)
-        return server
-
-    def leaves(self) -> SimpleLeaves:
-        """The one leaf, as the node server knows it."""
-        client, config = self.leaf.client(NODE_SERVER), self.leaf.config(NODE_SERVER)
-        return SimpleLeaves(SimpleLeaf(LEAF, _Asked(client), config, [LeafNode(ROOT_NODE, LEAF)]))
+        kubeconfig = {"file": self.leaf.kubeconfig(NODE_SERVER)}
+        leaf = {"name": LEAF, "kubeconfig": kubeconfig, "nodes": [{"name": ROOT_NODE}]}
+        return await self.root.serve([leaf], self.audit, **settings)
 
     async def add_pods(
         self,

@@ -1,0 +1,94 @@
+"""
+Consoles of machines as Pods of another cluster: real kubectls through a root and a node server to the
+API server of machines, its poollet, its runtime and a shell.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.trial.unittest import TestCase
+
+from tests import needs
+from tests.apiserver.support import AuditList
+from tests.nodeserver.clusters import ROOT, Cluster
+from twisted_exec.api import kinds
+from twisted_exec.apiserver.exposed import LABEL
+from twisted_exec.auth.groups import EXPOSED
+
+from . import kubectls
+from .deployment import Deployment
+from .programs import Program, terminal
+
+NODE = "consoles"
+"""The Node of the root that stands for all machines."""
+MACHINES = kinds.MACHINES.resource
+
+
+class ConsolesTests(TestCase):
+    """Two shells, of which one is exposed, and a root that has a Pod for each."""
+
+    timeout = 120
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        self.deployment = Deployment(self.mktemp())
+        self.addCleanup(self.deployment.stop)
+        self.root = Cluster(ROOT)
+        self.addCleanup(self.root.stop)
+        await self.deployment.start()
+        await self.root.start()
+        kubeconfig = os.path.abspath(self.deployment.kubeconfig("a-root", [EXPOSED]))
+        leaf = {"name": NODE, "kubeconfig": {"file": kubeconfig}, "pods": "same-name"}
+        await self.root.serve([leaf], AuditList())
+        for name in ("shown", "hidden"):
+            await self.deployment.create_machine(name, "shell")
+            await self.root.add_pod(name, NODE, ["console"], ttys=["console"])
+        await self.label("true")
+        self.env = {
+            "KUBECONFIG": self.root.kubeconfig("admin"),
+            "HOME": os.path.abspath(self.mktemp()),
+        }
+
+    async def label(self, value: str) -> None:
+        patch = {"metadata": {"labels": {LABEL: value}}}
+        await self.deployment.client.patch(MACHINES, "shown", patch, "default")
+
+    def in_terminal(self, name: str, *words: str) -> Program:
+        program = terminal([kubectls.found()[name], *words], **self.env)
+        self.addCleanup(program.stop)
+        return program
+
+    async def kubectl(self, *words: str) -> tuple[int, str]:
+        code, _, told = await kubectls.run(kubectls.found()["kubectl"], *words, env=self.env)
+        return code, told
+
+    async def test_consoles(self) -> None:
+        """A console is attached to, typed into and read, and ends when it is exposed no longer."""
+        for number, name in enumerate(kubectls.some()):
+            told = f"here-{number}"
+            program = self.in_terminal(name, "attach", "-it", "shown")
+            await self.types(program, told)
+            await program.stop()
+            code, log = await self.kubectl("logs", "shown", "--tail=20")
+            self.assertEqual((code, told in log), (0, True), log)
+        await self.hidden()
+        program = self.in_terminal("kubectl", "exec", "-it", "shown", "--", "console")
+        await self.types(program, "still-there")
+        await self.label("no")
+        self.assertEqual(await program.ended, 1)
+        self.assertIn(LABEL.encode(), program.output)
+        code, log = await self.kubectl("attach", "shown")
+        self.assertEqual(code, 1)
+
+    async def types(self, program: Program, told: str) -> None:
+        """Type a command, and see what it prints, which is not what was typed."""
+        program.type(f"echo {told[:3]}''{told[3:]}\n".encode())
+        await program.until(told.encode())
+
+    async def hidden(self) -> None:
+        """A machine that nobody has exposed is not reached, whoever asks in the root."""
+        for words in (("attach", "hidden"), ("logs", "hidden")):
+            code, told = await self.kubectl(*words)
+            self.assertEqual(code, 1)
+            self.assertIn(NODE, told)
