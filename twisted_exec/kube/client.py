@@ -158,12 +158,20 @@ class KubeClient:
         return self._ask("PATCH", path, patch, content_type=content_type)
 
     def delete(
-        self, resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.delete`."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
             options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         return self._ask("DELETE", resource.path(namespace, name), options)
 
     def watch(

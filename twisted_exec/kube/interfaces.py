@@ -65,9 +65,19 @@ class IKubeClient(Interface):
         """Fires with the object as stored."""
 
     def delete(
-        resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
     ) -> Deferred[Object]:
-        """Fires with the answer; ``uid`` becomes a precondition."""
+        """
+        Fires with the answer.
+
+        :param uid: becomes a precondition.
+        :param grace_seconds: for a Pod to end in, 0 for at once; ``None`` for its own.
+        """
 
     def watch(
         resource: Resource,

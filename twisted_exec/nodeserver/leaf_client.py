@@ -131,10 +131,20 @@ class LeafClient:
         )
 
     def delete(
-        self, resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.delete`."""
-        return self._ask(lambda client: client.delete(resource, name, namespace, uid=uid))
+        return self._ask(
+            lambda client: client.delete(
+                resource, name, namespace, uid=uid, grace_seconds=grace_seconds
+            )
+        )
 
     def watch(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
+from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.meta import Resource
@@ -18,6 +19,7 @@ from twisted_exec.auth.rules import Rule
 from twisted_exec.nodeserver.clusters import CLUSTERS
 from twisted_exec.nodeserver.leading import LEASE
 from twisted_exec.nodeserver.leading import NAMESPACE as ELECTION
+from twisted_exec.nodeserver.syncer_form import CONFIG_MAPS
 from twisted_exec.nodeserver.usage import NODE_METRICS, POD_METRICS
 
 DELEGATOR = "system:auth-delegator"
@@ -75,4 +77,22 @@ def leaf_rules() -> tuple[Rule, ...]:
         _on(NODES.resource, "list", "watch"),
         _on(POD_METRICS, "list"),
         _on(NODE_METRICS, "list"),
+    )
+
+
+def sync_root_rules() -> tuple[Rule, ...]:
+    """Of a ClusterRole in the root, with ``--sync-pods``: what Pods name is copied."""
+    return tuple(_on(kind, *_FOLLOW) for kind in (CONFIG_MAPS, SECRETS.resource))
+
+
+def sync_leaf_rules() -> tuple[Rule, ...]:
+    """Of a ClusterRole in each leaf, with ``--sync-pods``: Pods are made, with what they name."""
+    return (
+        _on(PODS.resource, "create", "update", "delete"),
+        _on(PODS.resource, "update", sub="ephemeralcontainers"),
+        *(
+            _on(kind, *_FOLLOW, "create", "update", "delete")
+            for kind in (CONFIG_MAPS, SECRETS.resource)
+        ),
+        _on(NAMESPACES.resource, "create"),
     )

@@ -28,6 +28,8 @@ from twisted_exec.nodeserver.registry import Registry
 from twisted_exec.nodeserver.run import run_routes
 from twisted_exec.nodeserver.service import NodeServer, Part
 from twisted_exec.nodeserver.stats import stats_routes
+from twisted_exec.nodeserver.syncer import Syncer
+from twisted_exec.nodeserver.syncer_options import SyncOptions
 from twisted_exec.nodeserver.upkeep import Upkeep
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
@@ -40,7 +42,7 @@ from twisted_exec.tls.expiry import Expiry
 PROGRAM = "exec-nodeserver"
 
 
-class Options(ServerOptions, LeafOptions, NodeOptions):
+class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
     """Command line of the node server."""
 
     program = PROGRAM
@@ -123,13 +125,18 @@ def _leader(
 ) -> list[Part]:
     """What one replica does for all, if anything."""
     told = options.face(0)
-    if told.upkeep == NONE:
+    if told.upkeep == NONE and not options["sync-pods"]:
         return []
 
     def make() -> list[Service]:
-        face = replace(told, port=told.port or getattr(server().address, "port", 0))
-        root = RootProbe(config.current, reactor, told.keeper)
-        return [Upkeep(client, registry.leaves, face, reactor, time.time, root=root)]
+        made: list[Service] = []
+        if told.upkeep != NONE:
+            face = replace(told, port=told.port or getattr(server().address, "port", 0))
+            root = RootProbe(config.current, reactor, told.keeper)
+            made.append(Upkeep(client, registry.leaves, face, reactor, time.time, root=root))
+        if options["sync-pods"]:
+            made.append(Syncer(client, registry.leaves, registry.roots, reactor))
+        return made
 
     where = {"namespace": options["namespace"], "lease": options["lease"]}
     # Before it listens there is no port to publish.

@@ -31,6 +31,11 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
 
+GRACE_SECONDS = 30
+"""Of a Pod that says none."""
+
+_GRACE = "deletionGracePeriodSeconds"
+
 Key = tuple[Resource, str, str]
 Review = Callable[[Object], Object]
 """Gets a review's object, gives its ``status``."""
@@ -52,6 +57,8 @@ class MemoryCluster:
         """While set, every request fails with it."""
         self.requests: list[tuple[str, str, str, str]] = []
         """Verb, plural, namespace and name of every request so far."""
+        self.graceful: set[Resource] = set()
+        """Kinds of Pods, which are there until their kubelet has ended them."""
         self.version = 1
         self._history: list[tuple[int, str, Key, Object]] = []
         self._oldest = 0
@@ -272,7 +279,13 @@ class MemoryClient:
         )
 
     def delete(
-        self, resource: Resource, name: str, namespace: str = "", *, uid: str = ""
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.delete`."""
         return self._do(
@@ -280,7 +293,7 @@ class MemoryClient:
             resource,
             namespace,
             name,
-            lambda: self._delete(resource, name, namespace, uid),
+            lambda: self._delete(resource, name, namespace, uid, grace_seconds),
         )
 
     def watch(
@@ -371,6 +384,7 @@ class MemoryClient:
         key, old = self._cluster.find(resource, namespace, name)
         wanted = change(copy.deepcopy(old))
         _check_version(resource, name, old, wanted)
+        _check_uid(resource, name, old, wanted)
         new = self._joined(self._cluster.kind(resource), old, wanted, subresource)
         if new == old:
             return copy.deepcopy(old)
@@ -397,7 +411,9 @@ class MemoryClient:
             new["metadata"]["generation"] = old["metadata"]["generation"] + 1
         return new
 
-    def _delete(self, resource: Resource, name: str, namespace: str, uid: str) -> Object:
+    def _delete(
+        self, resource: Resource, name: str, namespace: str, uid: str, grace: int | None
+    ) -> Object:
         key, old = self._cluster.find(resource, namespace, name)
         if uid and old["metadata"]["uid"] != uid:
             raise Conflict(
@@ -408,7 +424,21 @@ class MemoryClient:
             new = copy.deepcopy(old)
             new["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
             return self._cluster.put(key, new)
+        if resource in self._cluster.graceful:
+            return self._end(key, old, grace)
         return self._cluster.remove(key)
+
+    def _end(self, key: Key, old: Object, grace: int | None) -> Object:
+        """A Pod on a Node goes when its kubelet says so, by a grace of nothing."""
+        spec, metadata = old.get("spec", {}), old["metadata"]
+        own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
+        seconds = min(own if grace is None else grace, metadata.get(_GRACE, 1 << 31))
+        if not spec.get("nodeName") or not seconds:
+            return self._cluster.remove(key)
+        new = copy.deepcopy(old)
+        new["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
+        new["metadata"][_GRACE] = seconds
+        return copy.deepcopy(old) if new == old else self._cluster.put(key, new)
 
 
 def _order(item: tuple[Key, Object]) -> tuple[str, str]:
@@ -421,6 +451,15 @@ def _check_version(resource: Resource, name: str, old: Object, wanted: Object) -
         raise Conflict(
             f'Operation cannot be fulfilled on {resource.qualified} "{name}": '
             "the object has been modified; please apply your changes to the latest version"
+        )
+
+
+def _check_uid(resource: Resource, name: str, old: Object, wanted: Object) -> None:
+    uid = wanted["metadata"].get("uid")
+    if uid and uid != old["metadata"].get("uid"):
+        raise Conflict(
+            f'Operation cannot be fulfilled on {resource.qualified} "{name}": '
+            f"the UID in the precondition ({uid}) does not match the UID in record"
         )
 
 

@@ -1,0 +1,78 @@
+"""Tests for :mod:`twisted_exec.nodeserver.syncer_queue`."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.nodeserver.syncer_queue import LONGEST_PAUSE_SECONDS, MAX_WORKERS, WorkQueue
+
+
+class QueueTests(SynchronousTestCase):
+    """Tests for :class:`WorkQueue`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.waiting: dict[str, Deferred[None]] = {}
+        self.begun: list[str] = []
+        self.told: list[tuple[str, int]] = []
+        self.queue: WorkQueue[str] = WorkQueue(self.work, self.clock, self.tell)
+
+    async def work(self, key: str) -> None:
+        self.begun.append(key)
+        self.waiting[key] = Deferred()
+        await self.waiting[key]
+
+    def tell(self, key: str, refused: APIError, failures: int) -> None:
+        self.told.append((refused.message, failures))
+
+    def test_once_at_a_time(self) -> None:
+        """What is said while a key is worked on is one more look at it, behind that."""
+        for _ in range(3):
+            self.queue.add("a")
+        self.assertEqual(self.begun, ["a"])
+        self.waiting["a"].callback(None)
+        self.clock.advance(0)
+        self.assertEqual(self.begun, ["a", "a"])
+        self.waiting["a"].callback(None)
+        self.clock.advance(0)
+        self.assertEqual((self.begun, len(self.queue)), (["a", "a"], 0))
+
+    def test_so_many_at_once(self) -> None:
+        """There are only so many workers; the others wait for their turn."""
+        for number in range(MAX_WORKERS + 1):
+            self.queue.add(str(number))
+        self.assertEqual(len(self.begun), MAX_WORKERS)
+        self.waiting["0"].callback(None)
+        self.assertEqual(len(self.begun), MAX_WORKERS + 1)
+
+    def test_failures(self) -> None:
+        """What fails is tried again, ever more rarely, whatever is said meanwhile."""
+        self.queue.add("a")
+        for number in range(1, 12):
+            self.waiting["a"].errback(ServiceUnavailable("down"))
+            self.queue.add("a")
+            self.assertEqual(len(self.begun), number)
+            self.clock.advance(LONGEST_PAUSE_SECONDS)
+            self.assertEqual(len(self.begun), number + 1)
+        self.assertEqual(self.told[-1], ("down", 11))
+
+    def test_a_bug(self) -> None:
+        """Any other failure is logged, and tried again as well."""
+        self.queue.add("a")
+        self.waiting["a"].errback(RuntimeError("broken"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.clock.advance(LONGEST_PAUSE_SECONDS)
+        self.assertEqual(self.begun, ["a", "a"])
+
+    def test_stop(self) -> None:
+        """Stopping cancels what is under way and what waits; nothing begins any more."""
+        for key in ("a", "b"):
+            self.queue.add(key)
+        self.waiting["b"].errback(ServiceUnavailable("down"))
+        self.successResultOf(self.queue.stop())
+        self.queue.add("c")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.begun, ["a", "b"])

@@ -1,0 +1,400 @@
+"""
+The Pods of one leaf, kept as the root has them, and the root's as the leaf has them.
+
+Whatever changes on either side only says *look at this Pod*; what to do is planned anew each time
+(:mod:`.sync_plan`) of what both sides have, so nothing depends on which event came first, got lost, or
+came to another program of this kind that is no more.  A Pod that is as it should be costs no request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.nodeserver import sync_plan as plans
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
+from twisted_exec.nodeserver.ours import NAME, NAMESPACE, UID
+from twisted_exec.nodeserver.syncer_form import (
+    CONTAINERS,
+    Reference,
+    ephemeral_form,
+    is_left_alone,
+    leaf_form,
+    other_name,
+    references,
+)
+from twisted_exec.nodeserver.syncer_objects import Copies, Originals, make_namespace
+from twisted_exec.nodeserver.syncer_queue import WorkQueue
+
+POD, OBJECTS = "pod", "objects"
+Key = tuple[str, str]
+"""``pod`` and a UID of the root, or ``objects`` and a namespace of the root."""
+
+TELL_AFTER = 3
+"""Failures in a row that a user is told of: what passes by itself is nobody's business."""
+
+Tell = Callable[[Object, str, str], None]
+"""Called with a Pod of the root, a reason and a message."""
+
+
+@dataclass
+class Around:
+    """
+    What the work on every leaf needs.
+
+    :param client: of the root.
+    :param now: seconds since the epoch.
+    """
+
+    client: IKubeClient
+    leaves: ILeaves
+    roots: IRootPods
+    originals: Originals
+    clock: Any
+    tell: Tell = lambda *_: None
+    now: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True)
+class _Written:
+    """
+    :param status: as it was wanted, ``answer`` as the root has made it.
+    :param version: of the root's Pod before.
+    """
+
+    status: Object
+    answer: Any
+    version: str
+
+
+class LeafSync:
+    """
+    Keeps one leaf.
+
+    :param leaf: provides :class:`ILeaf`.
+    """
+
+    _log = Logger()
+
+    def __init__(self, leaf: ILeaf, around: Around) -> None:
+        self.leaf, self._around = leaf, around
+        self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
+        self.queue: WorkQueue[Key] = WorkQueue(self._look, around.clock, self._failed)
+        self._copies = Copies(
+            leaf.client, around.originals, around.clock, self._labels, self.objects_changed
+        )
+        self._written: dict[str, _Written] = {}
+        self._unfollow: Callable[[], None] = lambda: None
+        self._uses: dict[str, str] = {}  # the root's namespaces by UID of Pods with references
+
+    def start(self) -> None:
+        """Begin; nothing is done before both sides are known whole."""
+        self._unfollow = self.leaf.follow(self.look_at)
+        self._copies.start()
+
+    def stop(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; what is in the leaf stays as it is."""
+        self._unfollow()
+        return DeferredList([self.queue.stop(), self._copies.stop()])
+
+    def look_at(self, uid: str) -> None:
+        """Something is new about a Pod of the root, on either side."""
+        self.queue.add((POD, uid))
+
+    def objects_changed(self, namespace: str) -> None:
+        """ConfigMaps or Secrets of a namespace of the root are others, or who names them."""
+        self.queue.add((OBJECTS, namespace))
+
+    @property
+    def is_known(self) -> bool:
+        """Both sides were read whole."""
+        return bool(self.leaf.synced and self._around.roots.synced)
+
+    def sweep(self) -> None:
+        """Look at everything that is not as it should be, whatever was told."""
+        for root in self._roots():
+            self.look_at(root["metadata"]["uid"])
+            if references(root):
+                self.objects_changed(root["metadata"]["namespace"])
+        for pod in self.leaf.strays():
+            self.look_at(_uid_of_root(pod))
+        for namespace in self.used() | self._copies.sources():
+            self.objects_changed(namespace)
+
+    def used(self) -> set[str]:
+        """The root's namespaces of which objects are needed, or were."""
+        return set(self._uses.values())
+
+    def _roots(self) -> Iterable[Object]:
+        # An empty choice is all Nodes.
+        names = [node.name for node in self.leaf.nodes]
+        return self._around.roots.on(names) if names else ()
+
+    def _failed(self, key: Key, refused: APIError, failures: int) -> None:
+        if failures != TELL_AFTER:
+            return
+        self._log.warn(
+            "leaf cluster {leaf}: {kind} {what}: {why}",
+            leaf=self.leaf.name,
+            kind=key[0],
+            what=key[1],
+            why=refused.message,
+        )
+        root = self._around.roots.by_uid(key[1]) if key[0] == POD else None
+        if root is not None:
+            self._around.tell(
+                root, "LeafRefused", f'leaf cluster "{self.leaf.name}": {refused.message}'
+            )
+
+    async def _look(self, key: Key) -> None:
+        if not self.is_known:
+            return  # the sweep that follows looks again
+        kind, what = key
+        if kind == POD:
+            await self._pod(what)
+        else:
+            await self._objects(what)
+
+    # One Pod.
+
+    async def _pod(self, uid: str) -> None:
+        root = self._around.roots.by_uid(uid)
+        if root is None:
+            await self._gone(uid)
+            return
+        node = self._around.leaves.nodes().get(root["spec"].get("nodeName", ""))
+        if node is None or node.leaf != self.leaf.name:
+            return
+        work = _Pod(self, root, node)
+        for step in plans.plan(root, await work.find(), work.marks, self.leaf.name, self._moment()):
+            await work.do(step)
+
+    def _moment(self) -> str:
+        return timestamp(self._around.now())
+
+    async def _gone(self, uid: str) -> None:
+        """A Pod is in the root no more; what there is of it in the leaf goes as well."""
+        self._written.pop(uid, None)
+        namespace = self._uses.pop(uid, None)
+        if namespace is not None:
+            self.objects_changed(namespace)
+        for pod in [each for each in self.leaf.strays() if _uid_of_root(each) == uid]:
+            if plans.is_made_here(pod) and not await self._is_elsewhere(pod, uid):
+                await self.delete(pod, None)
+
+    async def _is_elsewhere(self, pod: Object, uid: str) -> bool:
+        """The root has it all the same, on a Node that is not ours any more: hands off."""
+        metadata = pod["metadata"]
+        told = metadata.get("annotations") or {}
+        name, namespace = told.get(NAME, metadata["name"]), told.get(NAMESPACE)
+        try:
+            root = await self._around.client.get(
+                PODS.resource, name, namespace or metadata["namespace"]
+            )
+        except NotFound:
+            return False
+        return bool(root["metadata"]["uid"] == uid)
+
+    async def delete(self, pod: Object, grace_seconds: int | None) -> None:
+        """End a Pod of the leaf, and no other of its name."""
+        metadata = pod["metadata"]
+        try:
+            await self.leaf.client.delete(
+                PODS.resource,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=grace_seconds,
+            )
+        except (NotFound, Conflict):
+            pass  # it is gone, or another
+
+    # ConfigMaps and Secrets.
+
+    async def _objects(self, namespace: str) -> None:
+        """As the Pods of a namespace of the root need them now."""
+        wanted: set[Reference] = set()
+        for root in self._roots():
+            if root["metadata"]["namespace"] == namespace and not is_left_alone(root):
+                wanted |= self.needs(root)
+        target = self.leaf.namespace(namespace)
+        if wanted:
+            try:
+                await self._copies.bring(namespace, target, wanted)
+            except NotFound:
+                return  # there is no such namespace: no Pod is there either
+        await self._copies.clear(target, wanted)
+
+    def needs(self, root: Object) -> frozenset[Reference]:
+        """What a Pod names; from now on it is known that it does."""
+        found = references(root)
+        if found:
+            self._uses[root["metadata"]["uid"]] = root["metadata"]["namespace"]
+        return found
+
+    async def bring(self, root: Object, target: str) -> None:
+        """What a Pod names, before it is there itself."""
+        await self._copies.bring(root["metadata"]["namespace"], target, self.needs(root))
+
+    async def make_namespace(self, target: str) -> None:
+        """Make a namespace that is missing."""
+        await make_namespace(self.leaf.client, target, self._labels)
+
+    # The root's side.
+
+    async def write_status(self, root: Object, status: Object) -> None:
+        """Tell the root, unless it was told just that and has made something else of it."""
+        metadata = root["metadata"]
+        uid, version = metadata["uid"], metadata["resourceVersion"]
+        last = self._written.get(uid)
+        if (
+            last is not None
+            and last.status == status
+            and (last.version == version or last.answer == root.get("status"))
+        ):
+            return
+        # With the UID, so that it is this Pod and no other that has come by this name.
+        patch = {"metadata": {"uid": uid}, "status": status}
+        answer = await self._around.client.patch(
+            PODS.resource, metadata["name"], patch, metadata["namespace"], subresource="status"
+        )
+        self._written[uid] = _Written(status, answer.get("status"), version)
+
+    async def delete_root(self, root: Object) -> None:
+        """Say that a Pod is gone."""
+        metadata = root["metadata"]
+        try:
+            await self._around.client.delete(
+                PODS.resource,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=0,
+            )
+        except (NotFound, Conflict):
+            pass  # it is gone, or another
+
+
+class _Pod:
+    """The work on one Pod, once."""
+
+    def __init__(self, sync: LeafSync, root: Object, node: LeafNode) -> None:
+        self._sync, self._leaf, self._root, self._node = sync, sync.leaf, root, node
+        self.marks = sync.leaf.marks(root)
+        self._found: LeafPod | None = None
+
+    async def find(self) -> Object | None:
+        """The leaf's Pod; ``None`` for sure."""
+        try:
+            self._found = await self._leaf.pod(self._root)
+        except NotFound:
+            return None
+        return self._found.pod
+
+    async def do(self, step: plans.Step) -> None:
+        """One step; what has changed meanwhile is no failure, but looked at again."""
+        sync, root = self._sync, self._root
+        if isinstance(step, plans.CreateInLeaf):
+            await self._create()
+        elif isinstance(step, plans.DeleteInRoot):
+            await sync.delete_root(root)
+        elif isinstance(step, plans.WriteStatus):
+            await sync.write_status(root, step.status)
+        else:
+            await self._in_leaf(step)
+
+    async def _in_leaf(
+        self, step: plans.DeleteInLeaf | plans.UpdateInLeaf | plans.AddEphemeral
+    ) -> None:
+        assert self._found is not None and self._found.pod is not None
+        if isinstance(step, plans.DeleteInLeaf):
+            await self._sync.delete(self._found.pod, step.grace_seconds)
+        elif isinstance(step, plans.UpdateInLeaf):
+            await self._change(lambda pod: _updated(pod, step))
+        else:
+            await self._change(lambda pod: self._with_ephemeral(pod, step), "ephemeralcontainers")
+
+    async def _create(self) -> None:
+        """
+        Make it, by its own name or another where that is taken.
+
+        The namespace is missed only when it is missing.
+        """
+        namespace, name = self._leaf.names(self._root)
+        try:
+            await self._sync.bring(self._root, namespace)
+            await self._create_as(namespace, name)
+        except NotFound:
+            await self._sync.make_namespace(namespace)
+            await self._sync.bring(self._root, namespace)
+            await self._create_as(namespace, name)
+
+    async def _create_as(self, namespace: str, name: str) -> None:
+        try:
+            await self._create_once(namespace, name)
+        except AlreadyExists:
+            if await self._is_there(namespace, name):
+                return  # the copy is late
+            try:
+                await self._create_once(namespace, other_name(self._root))
+            except AlreadyExists:
+                pass  # by this name there is none but it: it bears a UID
+
+    async def _create_once(self, namespace: str, name: str) -> None:
+        form = leaf_form(self._root, self._node, self.marks, namespace, name)
+        await self._leaf.client.create(PODS.resource, form, namespace)
+
+    async def _is_there(self, namespace: str, name: str) -> bool:
+        try:
+            pod = await self._leaf.client.get(PODS.resource, name, namespace)
+        except NotFound:
+            return False
+        return bool(_uid_of_root(pod) == self._root["metadata"]["uid"])
+
+    async def _change(self, change: Callable[[Object], Object], subresource: str = "") -> None:
+        assert self._found is not None
+        client, found = self._leaf.client, self._found
+        pod = await client.get(PODS.resource, found.name, found.namespace)
+        if _uid_of_root(pod) == self._root["metadata"]["uid"]:
+            await client.update(
+                PODS.resource, change(pod), found.namespace, subresource=subresource
+            )
+
+    def _with_ephemeral(self, pod: Object, step: plans.AddEphemeral) -> Object:
+        there = {each["name"] for each in pod["spec"].get("ephemeralContainers") or []}
+        wanted = self._root["spec"].get("ephemeralContainers") or []
+        more = [
+            ephemeral_form(each)
+            for each in wanted
+            if each["name"] in step.names and each["name"] not in there
+        ]
+        pod["spec"].setdefault("ephemeralContainers", []).extend(more)
+        return pod
+
+
+def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
+    labels = pod["metadata"].setdefault("labels", {})
+    for key, value in step.labels:
+        if value is None:
+            labels.pop(key, None)
+        else:
+            labels[key] = value
+    pod["metadata"].setdefault("annotations", {}).update(step.annotations)
+    images = dict(step.images)
+    for kind in CONTAINERS:
+        for container in pod["spec"].get(kind) or []:
+            container["image"] = images.get(container["name"], container.get("image"))
+    return pod
+
+
+def _uid_of_root(pod: Object) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(UID, ""))
