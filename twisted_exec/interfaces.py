@@ -86,6 +86,7 @@ from twisted_exec.storage.interfaces import IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
     CONSOLE_IN_USE,
+    IDLE,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
@@ -111,6 +112,7 @@ from twisted_exec.streaming.interfaces import (
 __all__ = [
     "COMPLETED",
     "CONSOLE_IN_USE",
+    "IDLE",
     "INTERNAL",
     "LINE_LOST",
     "MACHINE_DELETED",

@@ -18,6 +18,7 @@ from twisted_exec.nodeserver.ours import DEFAULT_ROOT
 from twisted_exec.nodeserver.registry import RegistrySettings
 from twisted_exec.nodeserver.service import Settings
 from twisted_exec.observe.program import ProgramOptions, seconds
+from twisted_exec.streaming.idle import IDLE_SECONDS
 
 FILES = ("tls-cert-file", "tls-private-key-file", "cert-dir", "client-ca-file")
 """The options that name files and directories."""
@@ -38,6 +39,9 @@ _NO_CLIENTS = (
 )
 
 
+_WEEK_SECONDS = 604_800
+
+
 def _count(text: str) -> int:
     """
     :raises ValueError: it is no number from 1 to 100000.
@@ -45,6 +49,19 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7 and 1 <= int(text) <= 100_000):
         raise ValueError(f"{text!r} is no number from 1 to 100000")
     return int(text)
+
+
+def _idle_seconds(text: str) -> float:
+    """
+    :raises ValueError: it is neither 0 nor a number from 1 to a week's seconds.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if found and not 1 <= found <= _WEEK_SECONDS:
+        raise ValueError(f"{text!r} is neither 0 nor a number of seconds from 1 to {_WEEK_SECONDS}")
+    return found
 
 
 class ServerOptions(ProgramOptions):
@@ -78,6 +95,13 @@ class ServerOptions(ProgramOptions):
             0.0,
             "How long to serve on when told to stop, while not ready any more.",
             seconds,
+        ],
+        [
+            "stream-idle-seconds",
+            None,
+            IDLE_SECONDS,
+            "How long nothing may pass on a stream; 0 for as long as it likes.",
+            _idle_seconds,
         ],
         ["drain-seconds", None, 5.0, "How long sessions may take to end at the end.", seconds],
         ["audit-log", None, "-", "Where session records go: a file, or - for standard output."],
@@ -125,6 +149,7 @@ class ServerOptions(ProgramOptions):
             health_listen=self["health-listen"],
             shutdown_delay_seconds=self["shutdown-delay-seconds"],
             drain_seconds=self["drain-seconds"],
+            stream_idle_seconds=self["stream-idle-seconds"],
             sessions=self["max-sessions"],
             **more,
         )

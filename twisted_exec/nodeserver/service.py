@@ -37,6 +37,7 @@ from twisted_exec.observe.health import Health
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.observe.starting import Starting
+from twisted_exec.streaming.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.site import Dispatcher, Site
@@ -66,6 +67,7 @@ class Settings:
     :param health_listen: likewise as ``listen``; empty for no such port.
     :param shutdown_delay_seconds: it serves on so long while it is not ready any more, until no
         root sends anything here.
+    :param stream_idle_seconds: a stream on which nothing passes for so long ends; 0 for none.
     :param sessions: at once.
     """
 
@@ -79,6 +81,7 @@ class Settings:
     health_listen: str = ""
     shutdown_delay_seconds: float = 0.0
     drain_seconds: float = 5.0
+    stream_idle_seconds: float = IDLE_SECONDS
     sessions: int = 4096
 
 
@@ -149,6 +152,7 @@ class NodeServer(Starting):
         )
         self.site = Site(routes, reactor, max_body_bytes=MAX_BODY_BYTES)
         self.withdrawal = Withdrawal(self.sessions, gate, reactor)
+        self._idleness = Idleness(self.sessions, reactor, settings.stream_idle_seconds)
         self._endings = Endings(self.sessions, root_pods, leaves)
         self.serving = self._certificate(now) if settings.certificate_directory else None
         self._make_health()
@@ -212,6 +216,7 @@ class NodeServer(Starting):
         for part in self._parts:
             part.start()
         self.withdrawal.start()
+        self._idleness.start()
         self._endings.start()
         if self.serving is not None:
             self.serving.start(settings.names)
@@ -254,6 +259,7 @@ class NodeServer(Starting):
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
         self._endings.stop()
         await self.withdrawal.stop()
+        await self._idleness.stop()
         if self.serving is not None:
             await self.serving.stop()
         for part in reversed(self._parts):

@@ -17,6 +17,7 @@ from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import (
     COMPLETED,
     CONSOLE_IN_USE,
+    IDLE,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
@@ -34,6 +35,7 @@ from twisted_exec.wire.remotecommand import (
 __all__ = [
     "COMPLETED",
     "CONSOLE_IN_USE",
+    "IDLE",
     "INTERNAL",
     "LINE_LOST",
     "MACHINE_DELETED",

@@ -28,6 +28,7 @@ from twisted_exec.api.status import BadRequest, ServiceUnavailable, TooManyReque
 from twisted_exec.observe.audit import AuditSession, Trail
 from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.streaming.interfaces import (
+    IDLE,
     INTERNAL,
     LINE_LOST,
     MACHINE_DELETED,
@@ -50,6 +51,7 @@ _WORDS = frozenset(
         SHUTTING_DOWN,
         REVOKED,
         SESSION_DELETED,
+        IDLE,
         INTERNAL,
     }
 )
@@ -270,6 +272,10 @@ class Sessions:
     def has(self, session: str) -> bool:
         """A session of this id is live here."""
         return any(one.subject.session == session for one in self._live)
+
+    def live(self) -> list[Session]:
+        """Those that there are now."""
+        return list(self._live)
 
     def subjects(self) -> list[Subject]:
         """Who reaches what, now."""

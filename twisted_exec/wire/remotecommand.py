@@ -37,6 +37,7 @@ LINE_LOST = "LineLost"
 SHUTTING_DOWN = "ShuttingDown"
 REVOKED = "AuthorizationWithdrawn"
 SESSION_DELETED = "SessionDeleted"
+IDLE = "Idle"
 CONSOLE_IN_USE = "ConsoleInUse"
 INTERNAL = "InternalError"
 
@@ -218,6 +219,7 @@ _FAILURES = frozenset(
         SHUTTING_DOWN,
         REVOKED,
         SESSION_DELETED,
+        IDLE,
         CONSOLE_IN_USE,
         INTERNAL,
     }
