@@ -15,6 +15,7 @@ from twisted_exec.nodeserver.node_plan import (
     KEPT_BY,
     KOSMOS_LEAF,
     LEAF,
+    METRICS_PATH,
     Create,
     Object,
     Patch,
@@ -68,7 +69,13 @@ class CreateTests(SynchronousTestCase):
         node = made()
         self.assertEqual(node["spec"]["taints"], [dict(NODE.taints[0])])
         self.assertEqual(
-            node["metadata"]["annotations"], {KOSMOS_LEAF: "one", LEAF: "one", KEPT_BY: KEEPER}
+            node["metadata"]["annotations"],
+            {
+                KOSMOS_LEAF: "one",
+                LEAF: "one",
+                KEPT_BY: KEEPER,
+                METRICS_PATH: "/metrics/resource/kosmos-one",
+            },
         )
         self.assertEqual(
             node["metadata"]["labels"],

@@ -35,6 +35,9 @@ LEAF = "leaf.twisted-exec.dev/leaf"
 KOSMOS_LEAF = "kosmos-io/owned-by-cluster"
 """The same in Kosmos's words."""
 
+METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
+"""Annotation: where metrics-server finds the Node's figures (its ``AnnotationResourceMetricsPath``)."""
+
 MINE, CLAIMABLE, FOREIGN = "mine", "claimable", "foreign"
 
 
@@ -185,7 +188,13 @@ def _labels(wanted: Wanted) -> dict[str, str]:
 
 
 def _annotations(wanted: Wanted) -> dict[str, str]:
-    return {**wanted.node.annotations, LEAF: wanted.node.leaf, KEPT_BY: wanted.keeper}
+    return {
+        # Several Nodes may have one address, so the path says which one is meant.
+        METRICS_PATH: f"/metrics/resource/{wanted.node.name}",
+        **wanted.node.annotations,
+        LEAF: wanted.node.leaf,
+        KEPT_BY: wanted.keeper,
+    }
 
 
 def _made(wanted: Wanted, now: str) -> Object:
