@@ -200,14 +200,19 @@ class ChainTestCase(TestCase):
         early: bytes = b"",
     ) -> Raw:
         """Send a request, with ``early`` right behind its head; what is answered is to be awaited."""
-        client = Raw()
-        endpoint = client_endpoint(reactor, "127.0.0.1", self.port, None)
-        await connectProtocol(endpoint, client)
-        self.clients.append(client)
+        client = await self.connected()
         head = [f"{method} {target} HTTP/1.1".encode("latin-1"), b"Host: node", *lines]
         if user:
             head.append(f"Authorization: Bearer {user}".encode())
         client.transport.write(b"\r\n".join([*head, b"", b""]) + early)
+        return client
+
+    async def connected(self) -> Raw:
+        """A client that has said nothing."""
+        client = Raw()
+        endpoint = client_endpoint(reactor, "127.0.0.1", self.port, None)
+        await connectProtocol(endpoint, client)
+        self.clients.append(client)
         return client
 
     async def answered(self, client: Raw) -> Raw:

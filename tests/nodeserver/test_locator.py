@@ -12,6 +12,9 @@ from zope.interface import implementer
 
 from tests.streaming.frames import KEY
 from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.upgrade_server import take_over
+from twisted_exec.wire.upgrade import switching_protocols
 
 from .stream_chain import SPDY_HEAD, ChainTestCase, Raw, reactor
 from .support import put_leaf_pod, put_pod
@@ -115,7 +118,7 @@ class PassedTests(StreamTestCase):
         self.assertEqual(uri.partition(b"?")[2], b"ports=80&ports=81")
 
     async def test_bytes(self) -> None:
-        """B1, B7: what passes is not looked at, in neither direction, from the first byte on."""
+        """B1, B6: what passes is not looked at, in neither direction, from the first byte on."""
         noise = bytes(range(256)) * 64
         client = await self.ask(EXEC, *SPDY_HEAD, early=noise)
         await self.answered(client)
@@ -123,6 +126,38 @@ class PassedTests(StreamTestCase):
         end.transport.write(noise)
         await self.until(lambda: len(client.body) == len(noise) == len(end.received))
         self.assertEqual((client.body, end.received), (noise, noise))
+
+    async def test_version_five_first(self) -> None:
+        """B1: a client that offers version 5 over SPDY first gets what the leaf chooses, and no other."""
+
+        def speaks_four(request: Request) -> None:
+            offered = request.requestHeaders.getRawHeaders(b"x-stream-protocol-version", [])
+            self.assertEqual(offered[0], b"v5.channel.k8s.io")
+            self.leaf_server.ends.append(Raw())
+            told = [(b"X-Stream-Protocol-Version", b"v4.channel.k8s.io")]
+            take_over(request, self.leaf_server.ends[-1], switching_protocols(b"SPDY/3.1", told))
+
+        self.leaf_server.answer = speaks_four
+        five = b"X-Stream-Protocol-Version: v5.channel.k8s.io"
+        client = await self.answered(await self.ask(EXEC, five, *SPDY_HEAD))
+        self.assertEqual(client.code, 101)
+        told = [line for line in client.head.split(b"\r\n") if line.startswith(b"X-Stream")]
+        self.assertEqual(told, [b"X-Stream-Protocol-Version: v4.channel.k8s.io"])
+
+    async def test_only_what_is_asked(self) -> None:
+        """B7: a WebSocket that asks for output alone makes the leaf open no other stream."""
+        line = b"Sec-WebSocket-Protocol: v4.channel.k8s.io"
+        target = "/exec/default/web/main?command=ls&output=1"
+        await self.answered(await self.ask(target, *WEBSOCKET, line, method="GET"))
+        self.assertTrue(self.leaf_server.asked[0][1].endswith(b"&container=main&stdout=true"))
+
+    async def test_silence(self) -> None:
+        """B4: nothing waits to end a stream on which nothing passes, but for the idle limit."""
+        before = len(reactor.getDelayedCalls())
+        client = await self.ask(EXEC, *SPDY_HEAD)
+        await self.answered(client)
+        await self.until(lambda: len(reactor.getDelayedCalls()) <= before + 1)  # its own
+        self.assertIsNone(client.lost)
 
     async def test_translated_name(self) -> None:
         """The leaf's Pod may be in another namespace, and have another name."""
@@ -278,7 +313,7 @@ class RefusedTests(StreamTestCase):
         """Our own secrets are not told."""
         self.leaf.told = replace(self.config, token="", token_file="/nonexistent/secret")
         code, body = await self.refused(EXEC)
-        self.assertEqual(code, 502)
+        self.assertEqual(code, 503)
         self.assertIn('the credentials for leaf "one" cannot be used', body)
         self.assertNotIn("nonexistent", body)
 

@@ -24,6 +24,7 @@ from twisted_exec.api.status import (
     BadGateway,
     Forbidden,
     NotFound,
+    ServiceUnavailable,
     Unauthorized,
     one_line,
 )
@@ -104,7 +105,7 @@ async def to_leaf(
         )
     except KubeConfigError as error:
         _log.warn("no credentials for leaf {leaf}: {why}", leaf=leaf.name, why=str(error))
-        raise BadGateway(
+        raise ServiceUnavailable(
             f'the credentials for leaf "{leaf.name}" cannot be used; the node server\'s log says why'
         ) from None
     return replace(location, whole=True, ends_here=True, refusal=lambda error: refused(error, leaf))
