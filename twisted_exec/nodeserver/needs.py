@@ -7,7 +7,7 @@ something that can be switched off is apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from twisted_exec.api.kinds import CERTIFICATESIGNINGREQUESTS, EVENTS, LEASES, SECRETS
@@ -39,8 +39,6 @@ def root_rules() -> tuple[Rule, ...]:
         _on(PODS.resource, *_FOLLOW),
         _on(NODES.resource, *_FOLLOW, "create", "patch", "delete"),
         _on(NODES.resource, "patch", sub="status"),
-        # A probe has the root ask us for a page.
-        _on(NODES.resource, "get", sub="proxy"),
         _on(EVENTS.resource, "create", "patch"),
         _on(CLUSTERS, *_FOLLOW),
         _on(CERTIFICATESIGNINGREQUESTS.resource, "create", "get"),
@@ -58,6 +56,17 @@ def root_namespaced_rules(election: str = ELECTION) -> Iterator[tuple[str, tuple
     # What is to be made has no name yet.
     yield election, (own, _on(LEASES.resource, "create"))
     yield LEASE_NAMESPACE, (_on(LEASES.resource, "create", "patch"),)
+
+
+def probe_rules(nodes: Iterable[str]) -> tuple[Rule, ...]:
+    """
+    Of a ClusterRole in the root, for those who want to know whether the root reaches us.
+
+    Only for Nodes that are ours: of a Node with a kubelet it would be as good as exec in all Pods
+    there, by a WebSocket.
+    """
+    rule = _on(NODES.resource, "get", sub="proxy")
+    return (replace(rule, resource_names=tuple(sorted(nodes))),)
 
 
 def secret_rules() -> tuple[Rule, ...]:
