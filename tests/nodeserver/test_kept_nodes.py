@@ -10,15 +10,17 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tests.apiserver.support import AuditList
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
+from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
 from twisted_exec.api.kinds import EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.nodeserver.addresses import TYPES
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.kept_node import Face
 from twisted_exec.nodeserver.leading import Acting, keeper_of
-from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.probe import RootProbe, page_routes
+from twisted_exec.nodeserver.service import NodeServer, Settings
 from twisted_exec.nodeserver.upkeep import Upkeep
 
 reactor: Any = _reactor
@@ -33,9 +35,42 @@ class KeptTests(TestCase):
     async def setUp(self) -> None:
         self.clusters = await Clusters.start()
         self.addCleanup(self.clusters.stop)
-        self.server = await self.clusters.serve(page_routes(keeper_of()), stream_routes)
-        self.leaves = self.clusters.leaves()
-        self.leaves.leaves[0].nodes = [LeafNode(KEPT, LEAF)]
+        self.leaves = self.make_leaves()
+        self.server = await self.serve()
+
+    def make_leaves(self) -> SimpleLeaves:
+        """The one leaf, asked as it is."""
+        cluster = self.clusters.leaf
+        leaf = SimpleLeaf(
+            LEAF, memory_cluster(), cluster.config(NODE_SERVER), [LeafNode(KEPT, LEAF)]
+        )
+        leaf.client = cluster.client(NODE_SERVER)  # type: ignore[assignment]
+        return SimpleLeaves(leaf)
+
+    async def serve(self) -> NodeServer:
+        """A server that has the page which the root is to find."""
+        root = self.clusters.root
+        pair, client = root.pki.pair("runtime-kubelet"), root.client(NODE_SERVER)
+        settings = Settings(
+            listen="tcp:0:interface=127.0.0.1",
+            certificate=pair.certificate,
+            key=pair.key,
+            client_ca=root.client_ca,
+        )
+        server = NodeServer(
+            settings,
+            client,
+            self.leaves,
+            SimpleRootPods(memory_cluster(), [KEPT]),
+            AuditList(),
+            reactor,
+            make=[page_routes(keeper_of())],
+        )
+        ready = server.when_ready()
+        server.startService()
+        self.addCleanup(server.stopService)
+        await ready
+        return server
 
     async def act(self, *, preferred: tuple[str, ...] = TYPES) -> None:
         """Stand for election, and keep the Node."""
