@@ -120,6 +120,8 @@ class ParseTests(SynchronousTestCase):
                 {"nodes": [{"name": "a", "leaf_nodes": ["b"], "selector": {"c": "d"}}]},
                 "give leaf_nodes or selector, not both",
             ),
+            ({"nodes": [{"name": "a", "leaf_nodes": [7]}]}, "leaf_nodes: 7: must be a string"),
+            ({"nodes": [{"name": "a", "leaf_nodes": ["B"]}]}, "leaf_nodes: 'B': a lowercase"),
             ({"nodes": [{"name": "a", "labels": {"b": True}}]}, 'write "True"'),
             ({"nodes": [{"name": "a", "labels": {"b": "c d"}}]}, "labels: b='c d': a valid label"),
             (

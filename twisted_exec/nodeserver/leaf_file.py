@@ -142,15 +142,15 @@ def _checked(reader: Reader, key: str, rule: _Rule, default: str | None = None) 
 
 def _kubeconfig(reader: Reader, path: str) -> Kubeconfig:
     inner = Reader(reader.take("kubeconfig", dict), f"{reader.where}: kubeconfig")
-    context = inner.take("context", str, "")
-    if inner.has("file") == inner.has("secret"):
+    context, told = inner.take("context", str, ""), inner.take("file", str, "")
+    entry = inner.take("secret", dict, {})
+    if bool(told) == bool(entry):
         raise inner.error("give either file: PATH or secret: {namespace: ..., name: ...}")
-    if inner.has("file"):
-        told = os.path.expanduser(inner.take("file", str))
-        inner.done()
-        return KubeconfigFile(os.path.normpath(os.path.join(os.path.dirname(path), told)), context)
-    secret = Reader(inner.take("secret", dict), f"{inner.where}: secret")
     inner.done()
+    if told:
+        whole = os.path.join(os.path.dirname(path), os.path.expanduser(told))
+        return KubeconfigFile(os.path.normpath(whole), context)
+    secret = Reader(entry, f"{inner.where}: secret")
     found = KubeconfigSecret(
         _checked(secret, "namespace", names.dns_label),
         _checked(secret, "name", names.dns_subdomain),
@@ -173,7 +173,11 @@ def _nodes(reader: Reader, leaf: str) -> tuple[LeafNode, ...]:
 def _node(entry: object, where: str, leaf: str) -> LeafNode:
     reader = Reader(entry, where)
     name = _checked(reader, "name", names.dns_subdomain)
-    leaf_nodes = tuple(reader.words("leaf_nodes")) if reader.has("leaf_nodes") else ()
+    leaf_nodes = tuple(reader.take("leaf_nodes", list, []))
+    for each in leaf_nodes:
+        wrong = names.dns_subdomain(each) if isinstance(each, str) else ["must be a string"]
+        if wrong:
+            raise reader.error(f"leaf_nodes: {each!r}: {wrong[0]}")
     selector = _labels(reader, "selector")
     if leaf_nodes and selector:
         raise reader.error("give leaf_nodes or selector, not both")

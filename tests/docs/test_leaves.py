@@ -1,0 +1,78 @@
+"""
+Tests for ``docs/reference/leaves.rst`` and the file that it shows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.kubeconfig import _OUTSIDE, MAX_INLINE_BYTES
+from twisted_exec.nodeserver import ours
+from twisted_exec.nodeserver.leaf import ASK_SECONDS
+from twisted_exec.nodeserver.leaf_file import LOOK_SECONDS, load
+from twisted_exec.nodeserver.root_pods import FEW_NODES
+from twisted_exec.observe.reader import Reader
+
+from . import pages
+
+EXAMPLE = str(pages.DOCS / "howto" / "leaves.yaml")
+
+
+class LeavesPageTests(SynchronousTestCase):
+    """The page has what the file may say, and says what holds."""
+
+    def setUp(self) -> None:
+        self.page = pages.page("reference/leaves")
+
+    def keys(self, title: str) -> set[str]:
+        return {
+            key
+            for cell in pages.first_column(pages.table(self.page, title))
+            for key in cell.split(", ")
+        }
+
+    def test_keys(self) -> None:
+        """The tables have the keys that are read, and no others."""
+        asked: dict[str, set[str]] = {}
+        done = Reader.done
+
+        def note(reader: Reader) -> None:
+            asked[reader.where] = set(reader._known)
+            done(reader)
+
+        self.patch(Reader, "done", note)
+        load(EXAMPLE)
+        for title, ending in (
+            ("Keys of a leaf", r"leaves\[1\] \(paris\)"),
+            ("Keys of a node", r"nodes\[2\]"),
+        ):
+            (known,) = (keys for where, keys in asked.items() if re.search(f"{ending}$", where))
+            self.assertEqual(self.keys(title), known)
+        kubeconfigs = [keys for where, keys in asked.items() if where.endswith("kubeconfig")]
+        self.assertEqual(self.keys("Keys of a kubeconfig"), set().union(*kubeconfigs))
+
+    def test_example(self) -> None:
+        """The file that is shown uses every key, and can be read."""
+        one, two = load(EXAMPLE)
+        self.assertEqual([node.mode for node in two.nodes], ["cluster", "node", "party"])
+        self.assertEqual(two.names.namespace("lab"), "root-lab")
+        self.assertEqual((one.nodes[0].name, one.policy), ("berlin", ours.OWNED))
+        text = (pages.DOCS / "howto" / "leaves.yaml").read_text()
+        for title in ("Keys of a leaf", "Keys of a kubeconfig", "Keys of a node"):
+            for key in self.keys(title):
+                self.assertIn(f"{key}:", text)
+
+    def test_marks(self) -> None:
+        """Labels, annotations, limits and numbers are those that count."""
+        for word in (ours.ROOT_LABEL, ours.UID, ours.KOSMOS_LABEL, *ours.POLICIES):
+            self.assertIn(word, self.page)
+        for key in ("exec", "auth-provider", "tokenFile"):
+            self.assertIn(key, _OUTSIDE)
+            self.assertIn(f"``{key}``", self.page)
+        self.assertIn(f"more than {MAX_INLINE_BYTES >> 10} KiB", self.page)
+        self.assertIn(f"within {ASK_SECONDS:g} seconds", self.page)
+        self.assertIn(f"Up to {FEW_NODES} Nodes", self.page)
+        self.assertEqual(LOOK_SECONDS, 2)
+        self.assertIn("every two seconds", self.page)
