@@ -65,12 +65,12 @@ class SeeTests(ExposedTestCase):
         self.assertNotIn("remainingItemCount", found["metadata"])
 
     def test_one(self) -> None:
-        """One that is hidden is told as one that is not there."""
+        """One that is hidden is not there, in the very words."""
         self.answer("GET", f"{MACHINES}/shown", user="leaf")
         self.answer("GET", f"{PODS}/shown", user="leaf")
         for path in (MACHINES, PODS):
             told = [
-                self.refused(403, "GET", f"{path}/{name}", user="leaf")
+                self.refused(404, "GET", f"{path}/{name}", user="leaf")
                 for name in ("hidden", "nobody")
             ]
             self.assertEqual(told[0].replace("hidden", "X"), told[1].replace("nobody", "X"))
@@ -117,15 +117,15 @@ class DoTests(ExposedTestCase):
             for method in ("GET", "POST"):
                 told = self.refused(503, method, path.format("shown"), user="leaf")
                 self.assertIn("no usable address", told)
-                self.refused(403, method, path.format("hidden"), user="leaf")
-                self.refused(403, method, path.format("nobody"), user="leaf")
+                self.refused(404, method, path.format("hidden"), user="leaf")
+                self.refused(404, method, path.format("nobody"), user="leaf")
 
     def test_log(self) -> None:
         """Likewise the log."""
         for path in (f"{MACHINES}/{{}}/log", f"{PODS}/{{}}/log"):
             told = self.refused(503, "GET", path.format("shown"), user="leaf")
             self.assertIn("no usable address", told)
-            self.refused(403, "GET", path.format("hidden"), user="leaf")
+            self.refused(404, "GET", path.format("hidden"), user="leaf")
 
     def test_nothing_else(self) -> None:
         """Neither a change nor a deletion, not even of what is exposed; least of all of its label."""
@@ -155,8 +155,8 @@ class DoTests(ExposedTestCase):
         self.bind("leaf", "admin")
         self.assertEqual(self.seen(MACHINES), ["shown"])
         self.assertEqual(self.seen(PODS), ["shown"])
-        self.refused(403, "POST", f"{MACHINES}/hidden/exec", user="leaf")
-        self.refused(403, "GET", f"{MACHINES}/hidden", user="leaf")
+        self.refused(404, "POST", f"{MACHINES}/hidden/exec", user="leaf")
+        self.refused(404, "GET", f"{MACHINES}/hidden", user="leaf")
         self.refused(403, "DELETE", f"{MACHINES}/hidden", user="leaf")
         self.answer("GET", "/api/v1/namespaces/default/secrets", user="leaf")
 
@@ -233,7 +233,7 @@ class SessionTests(ChainTestCase):
             await each.lost
         await self.until(lambda: len(self.ends()) == 2)
         self.assertEqual({reason for reason, _ in self.ends()}, {REVOKED})
-        told = await self.refused(403, user="", headers=(*WEBSOCKET, BEARER))
+        told = await self.refused(404, user="", headers=(*WEBSOCKET, BEARER))
         self.assertIn(LABEL, told)
 
     async def label(self, value: str) -> None:

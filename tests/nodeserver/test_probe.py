@@ -207,6 +207,8 @@ class VerdictTests(SynchronousTestCase):
         """Only an API server that looked for the Pod would have let a stream through."""
         for code, body, expected in (
             (404, NO_POD, "True ExecAllowed"),
+            (404, status(404, "no", kind="machines", name="NODESERVER_PROBE"), "True ExecAllowed"),
+            (404, status(404, "no", kind="machines", name="another"), "False ExecRefused"),
             (404, b"404 page not found", "False NoAPIServer"),
             (404, status(404, "could not find the requested resource"), "False ExecRefused"),
             (401, status(401, "Unauthorized"), "False CredentialsRefused"),

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object
-from twisted_exec.api.status import APIError, Forbidden, Unauthorized
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.apiserver.filters import APIRequest, Gate
 from twisted_exec.auth.interfaces import Attributes
 from twisted_exec.auth.shown import Shown
@@ -212,7 +212,7 @@ class Revocation(Service):
             if user.name != right.allowed.user.name:
                 return "the credential is now another user's"
             await self._gate.authorize(replace(right.allowed, user=user))
-        except (Unauthorized, Forbidden) as error:
+        except (Unauthorized, Forbidden, NotFound) as error:
             return error.message
         return ""
 

@@ -119,10 +119,12 @@ class ExposedAuthorizer(Service):
             return Decision(True, told)  # lists and watches show them no others
         if asked.verb != _OF_ONE.get(asked.subresource) or not asked.name:
             return Decision(False, told)
-        return Decision(await self._is_exposed(asked, resource), told)
+        exposed = await self._is_exposed(asked, resource)
+        # As one that is not there: whoever asks learns nothing of it, and need not think that a
+        # right is missing.
+        return Decision(exposed, told, hidden=not exposed)
 
     async def _is_exposed(self, asked: Attributes, resource: Resource) -> bool:
-        """What there is not is told as what may not be seen."""
         try:
             found = await self._storage.get(resource, asked.namespace, asked.name)
         except NotFound:

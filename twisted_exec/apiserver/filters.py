@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import NAMESPACES
-from twisted_exec.api.status import Forbidden, TooManyRequests, Unauthorized
+from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests, Unauthorized
 from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.impersonation import impersonation
@@ -145,10 +145,14 @@ class Gate:
     async def authorize(self, attributes: Attributes) -> None:
         """
         :raises Forbidden: they may not.
+        :raises NotFound: it is not there to them.
         """
         decision = await self._authorizer.authorize(attributes)
-        if not decision.allowed:
-            raise forbidden(attributes, decision.reason)
+        if decision.allowed:
+            return
+        if decision.hidden:
+            raise hidden(attributes, decision.reason)
+        raise forbidden(attributes, decision.reason)
 
     async def authorize_target(self, user: User, verb: str, target: Target) -> Attributes:
         """
@@ -176,6 +180,13 @@ def attributes_of(user: User, verb: str, target: Target) -> Attributes:
         namespace=target.namespace or own,
         name=target.name,
     )
+
+
+def hidden(asked: Attributes, reason: str) -> NotFound:
+    """What there is not and what may not be seen, told alike."""
+    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
+    told = f'{qualified} "{asked.name}" not found: {reason}'
+    return NotFound(asked.resource, asked.name, asked.group, told)
 
 
 def forbidden(asked: Attributes, reason: str) -> Forbidden:

@@ -137,7 +137,7 @@ def _of_machines(asked: Attributes, dialect: Dialect) -> Attributes | None:
 
 def _explained(decision: Decision, asked: Attributes) -> Decision:
     """A refusal says what would be needed."""
-    if decision.allowed:
+    if decision.allowed or decision.hidden:
         return decision
     needed = f"{asked.verb} {asked.resource}"
     needed += f"/{asked.subresource}" if asked.subresource else ""

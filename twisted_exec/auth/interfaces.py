@@ -48,10 +48,15 @@ class Attributes:
 
 @dataclass(frozen=True)
 class Decision:
-    """``reason`` is for people and audit; it may be empty."""
+    """
+    ``reason`` is for people and audit; it may be empty.
+
+    :param hidden: what is asked about is as if it were not there to who asks.
+    """
 
     allowed: bool
     reason: str = ""
+    hidden: bool = False
 
 
 class IAuthenticator(Interface):

@@ -219,7 +219,7 @@ def leaf_verdict(code: int, body: bytes) -> Told:
 def exec_verdict(code: int, body: bytes) -> Told:
     """What a refusal of exec of a Pod that cannot be means."""
     told, status = _told(code, body), _status(code, body)
-    if code == 404 and status is not None and status.details.get("kind") == "pods":
+    if code == 404 and status is not None and _is_of_the_pod(status.details):
         return ("True", "ExecAllowed", "")
     if code == 401:
         return ("False", "CredentialsRefused", f"the leaf does not know us: {told}")
@@ -228,6 +228,11 @@ def exec_verdict(code: int, body: bytes) -> Told:
     if status is None:
         return ("False", "NoAPIServer", f"no API server answers an upgrade with {code}: {told}")
     return ("False", "ExecRefused", f"the leaf answers {code}: {told}")
+
+
+def _is_of_the_pod(details: Mapping[str, Any]) -> bool:
+    """It is the Pod that is not there; what is shown as one may be called otherwise in its leaf."""
+    return details.get("kind") == PODS.resource.plural or details.get("name") == _NO_POD
 
 
 async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> Answer:
