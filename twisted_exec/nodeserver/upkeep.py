@@ -126,7 +126,7 @@ class Upkeep(Service):
         if not self.running or not self.nodes.synced:
             return
         leaves = {leaf.name: leaf for leaf in self._leaves.all()}
-        nodes = {node.name: node for leaf in leaves.values() for node in leaf.nodes}
+        nodes = {name: node for name, node in self._leaves.nodes().items() if node.leaf in leaves}
         for name, kept in list(self.kept.items()):
             if nodes.get(name) != kept.node:
                 self.kept.pop(name).stop()
