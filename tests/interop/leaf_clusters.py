@@ -61,6 +61,7 @@ class LeafClusters:
     :param store_program: an etcd.
     :ivar root: the cluster that users ask.
     :ivar leaf: the cluster that runs Pods.
+    :ivar preferred: types of addresses, in the order in which the root looks for one to dial.
     :ivar health_ports: where each node server answers probes.
     """
 
@@ -76,7 +77,7 @@ class LeafClusters:
         self.leaf = HostCluster(leaf_program or default, f"{name}-leaf", self.root.store)
         self.programs = self.root.programs
         self.store_program = store_program
-        self.kubelet_port = free_port()
+        self.kubelet_port, self.preferred = free_port(), "InternalDNS,InternalIP"
         self.health_ports: dict[str, int] = {}
 
     def stop(self) -> None:
@@ -90,7 +91,6 @@ class LeafClusters:
         self,
         pods: Mapping[str, Mapping[str, Mapping[str, Any]]] = PODS,
         *,
-        preferred: str = "InternalDNS,InternalIP",
         root_flags: Sequence[str] = (),
     ) -> None:
         """Returns when both clusters answer, and the leaf has a node with a kubelet."""
@@ -103,7 +103,7 @@ class LeafClusters:
             f"--kubelet-certificate-authority={self.root.pki.serving_ca}",
             f"--kubelet-client-certificate={shown.certificate}",
             f"--kubelet-client-key={shown.key}",
-            f"--kubelet-preferred-address-types={preferred}",
+            f"--kubelet-preferred-address-types={self.preferred}",
             *root_flags,
         )
         shown = self.leaf.client(KUBELET_CLIENT, ["system:masters"])
@@ -249,6 +249,7 @@ class LeafClusters:
             f"--client-ca-file={self.root.pki.client_ca}",
             f"--health-listen=tcp:{health}:interface=127.0.0.1",
             f"--leaves={leaves}",
+            f"--kubelet-preferred-address-types={self.preferred}",
             *options,
             env={"LEAF_NODE_IP": "127.0.0.1"},
         )
