@@ -16,11 +16,24 @@ nothing, passes them over.
 
       cd tests/interop/kubelet && go build -o WHERE/kubelet-streams .
 
-* ``leaf_clusters`` is what the trials of leaf clusters have: two kube-apiservers as below, and a
-  kubelet of the same parts, as ``kubelet-node`` on ``PATH`` or where ``KUBELET_NODE`` says.  To
-  build it::
+* ``leaf_trials``: what users of a leaf cluster live through: a command that is silent for ten
+  minutes (or as long as ``SILENT_SECONDS`` says), a restart of the node server below their sessions,
+  for twelve minutes in all; with two kube-apiservers as below, and a kubelet of the same parts, as
+  ``kubelet-node`` on ``PATH`` or where ``KUBELET_NODE`` says.  To build it::
 
       cd tests/interop/kubelet && go build -o WHERE/kubelet-node ./node
+
+  ``python -m tests.interop.leaf_table`` writes the table of its clients into the documentation, and
+  ``python -m tests.interop.leaf_recorded`` records what roots send.  Both also want kubectl 1.20
+  (Debian's, as ``kubectl.1.20`` or where ``KUBECTL_OLDEST`` says), and a newer kube-apiserver, as
+  ``kube-apiserver.newest`` or where ``KUBE_APISERVER_NEWEST`` says::
+
+      cd tests/interop/apiserver_newest && v=k8s.io/component-base/version && go build -ldflags \
+          "-X $v.gitVersion=v1.36.3 -X $v.gitMajor=1 -X $v.gitMinor=36" -o WHERE/kube-apiserver.newest .
+
+  A kube-apiserver 1.20 is tried where one is found, as ``kube-apiserver.1.20`` or where
+  ``KUBE_APISERVER_OLDEST`` says.  (What its module lacks is the generated OpenAPI document; without
+  that document one can be built of it.)
 
 * ``kube_apiserver``: kube-apiserver 1.33.1, whose answers to writes are recorded, is asked
   again, for five minutes; with ``etcd``, as ``kube-apiserver`` on ``PATH`` or where

@@ -137,7 +137,8 @@ def table(marks: Mapping[str, Sequence[str]]) -> str:
         "   :class: clients",
         "",
     ]
-    for first, cells in {"": list(ACTIONS), **marks}.items():
+    columns = [f"``{name}``" for name in ACTIONS]
+    for first, cells in {"": columns, **marks}.items():
         lines.append(f"   * - {first}".rstrip())
         lines += [f"     - {cell}" for cell in cells]
     return "\n".join(lines) + "\n"
@@ -168,7 +169,7 @@ def page(tables: Mapping[Root, Mapping[str, Sequence[str]]]) -> str:
     shown = [
         f"{root.title}\n{'-' * len(root.title)}\n\n{table(marks)}" for root, marks in tables.items()
     ]
-    told = [f"{name}\n    {(action.__doc__ or '').strip()}" for name, action in ACTIONS.items()]
+    told = [f"``{name}``\n    {(action.__doc__ or '').strip()}" for name, action in ACTIONS.items()]
     return _PAGE.format(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions=versions(),
