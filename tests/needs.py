@@ -75,6 +75,18 @@ def kubelet_node_program() -> str:
     return os.environ.get("KUBELET_NODE") or shutil.which("kubelet-node") or ""
 
 
+def metrics_server() -> str | None:
+    """Why a metrics-server cannot be asked here, or ``None``."""
+    if metrics_server_program():
+        return None
+    return "metrics-server is not on PATH, nor where METRICS_SERVER says (see tests/interop)"
+
+
+def metrics_server_program() -> str:
+    """A metrics-server, built from Go modules, or nothing."""
+    return os.environ.get("METRICS_SERVER") or shutil.which("metrics-server") or ""
+
+
 def chromium() -> str | None:
     """Why a page in a real browser cannot be tried here, or ``None``."""
     return None if shutil.which("chromium") else "chromium is not on PATH (chromium)"

@@ -35,6 +35,11 @@ nothing, passes them over.
   ``KUBE_APISERVER_OLDEST`` says.  (What its module lacks is the generated OpenAPI document; without
   that document one can be built of it.)
 
+* ``leaf_figures``: ``kubectl top`` in such a root, for a minute; with a metrics-server besides, as
+  ``metrics-server`` on ``PATH`` or where ``METRICS_SERVER`` says.  To build it::
+
+      go install sigs.k8s.io/metrics-server/cmd/metrics-server@v0.7.2
+
 * ``kube_apiserver``: kube-apiserver 1.33.1, whose answers to writes are recorded, is asked
   again, for five minutes; with ``etcd``, as ``kube-apiserver`` on ``PATH`` or where
   ``KUBE_APISERVER`` says.  To build it::
