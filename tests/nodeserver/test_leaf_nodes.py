@@ -7,6 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.nodeserver import leaf_nodes
+from twisted_exec.nodeserver.addresses import addresses_of
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaf_nodes import Object
 
@@ -14,11 +15,12 @@ from twisted_exec.nodeserver.leaf_nodes import Object
 def node(name: str, *, ready: str = "True", unschedulable: bool = False, **status: Any) -> Object:
     """A node of a leaf."""
     status.setdefault("conditions", []).append({"type": "Ready", "status": ready})
-    return {
+    told: Object = {
         "metadata": {"name": name, "uid": name, "labels": {"zone": name[0]}, "managedFields": [1]},
         "spec": {"unschedulable": unschedulable, "podCIDR": "10.0.0.0/24"},
         "status": status,
     }
+    return leaf_nodes.trimmed(told)
 
 
 class StandForTests(SynchronousTestCase):
@@ -99,11 +101,57 @@ class InfoTests(SynchronousTestCase):
         self.assertEqual(leaf_nodes.pressures(both[:1])["DiskPressure"][0], "True")
         self.assertNotIn("PIDPressure", leaf_nodes.pressures(both))
 
-    def test_trimmed(self) -> None:
+
+class TrimmedTests(SynchronousTestCase):
+    """Tests for :func:`trimmed`: a leaf may be anyone's."""
+
+    def test_kept(self) -> None:
         """What is not read is not kept, and what is read is."""
-        whole = node("a", images=[{"names": ["x"]}], capacity={"cpu": "1"}, declaredFeatures=["X"])
-        kept = leaf_nodes.trimmed(whole)
+        kept = node("a", images=[{"names": ["x"]}], capacity={"cpu": 1}, declaredFeatures=["X"])
         self.assertEqual(leaf_nodes.capacity([kept]), {"cpu": "1"})
         self.assertTrue(leaf_nodes.is_ready(kept))
-        self.assertEqual(set(kept["metadata"]), {"name", "uid", "labels"})
+        self.assertEqual(set(kept["metadata"]), {"name", "uid", "resourceVersion", "labels"})
         self.assertNotIn("declaredFeatures", kept["status"])
+
+    def test_nonsense(self) -> None:
+        """Whatever stands where something else should, nothing fails, and nothing of it is told."""
+        wrong: list[Any] = [None, 7, "x", [], [None], [7], {}, {"x": 7}, {"x": None}, [{"type": 1}]]
+        for one in wrong:
+            told: Object = {
+                "metadata": {"name": "n", "labels": one},
+                "spec": one,
+                "status": dict.fromkeys(
+                    ("addresses", "capacity", "allocatable", "conditions", "nodeInfo"), one
+                ),
+            }
+            kept = leaf_nodes.trimmed(told)
+            self.assertEqual(
+                leaf_nodes.stood_for(LeafNode("n", "one", selector={"a": "b"}), [kept]), []
+            )
+            self.assertIn(leaf_nodes.capacity([kept]), ({}, {"x": "7"}))
+            self.assertEqual(
+                (leaf_nodes.allocatable([kept]), leaf_nodes.pressures([kept])), ({}, {})
+            )
+            leaf_nodes.node_info(LeafNode("n", "one", "node", ("n",)), [kept], "")
+            self.assertEqual(addresses_of(kept), [])
+            for status in ({"metadata": {"name": "n"}, "status": one}, {"metadata": {"name": "n"}}):
+                self.assertFalse(leaf_nodes.is_ready(leaf_nodes.trimmed(status)))
+
+    def test_hostile(self) -> None:
+        """What a root would refuse, or what people should not see, is left out or made harmless."""
+        kept = node(
+            "a",
+            capacity={"cpu": "-1", "bad key!": "1", "pods": "9"},
+            addresses=[
+                {"type": "Evil", "address": "x"},
+                {"type": "Hostname", "address": "a\x1b[2J"},
+                {"type": "Hostname", "address": "x" * 300},
+                {"type": "Hostname", "address": "ok"},
+            ],
+            nodeInfo={"osImage": "a\nb" + "x" * 9999, "other": "x"},
+        )
+        self.assertEqual(leaf_nodes.capacity([kept]), {"pods": "9"})
+        self.assertEqual(addresses_of(kept), [("Hostname", "ok")])
+        info = kept["status"]["nodeInfo"]
+        self.assertEqual(set(info), {"osImage"})
+        self.assertTrue(info["osImage"].isprintable() and len(info["osImage"]) < 300)

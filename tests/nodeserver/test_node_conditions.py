@@ -7,6 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.conditions import Told
+from twisted_exec.nodeserver.leaf_nodes import trimmed
 from twisted_exec.nodeserver.node_conditions import (
     ALWAYS,
     EXEC,
@@ -28,10 +29,8 @@ DOWN: Told = ("False", "LeafUnreachable", "cannot reach it")
 
 def leaf_node(ready: str) -> Object:
     """A node of a leaf."""
-    return {
-        "metadata": {"name": "w"},
-        "status": {"conditions": [{"type": "Ready", "status": ready}]},
-    }
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return trimmed({"metadata": {"name": "w"}, "status": status})
 
 
 class ExecReadyTests(SynchronousTestCase):

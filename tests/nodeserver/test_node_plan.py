@@ -208,10 +208,10 @@ class WhoseTests(SynchronousTestCase):
         """Who wrote the addresses is found in the Node itself."""
         entry = {"manager": "kosmos", "fieldsV1": {"f:status": {"f:addresses": {}}}}
         other = {"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}
-        self.assertEqual(
-            writers({"metadata": {"managedFields": [entry, other, entry]}}), ["kosmos"]
-        )
-        self.assertEqual(writers({"metadata": {}}), [])
+        ours = {**entry, "manager": "exec-nodeserver"}
+        node: Object = {"metadata": {"managedFields": [entry, other, ours, entry]}}
+        self.assertEqual(writers(node, "exec-nodeserver"), ["kosmos"])
+        self.assertEqual(writers({"metadata": {}}, "exec-nodeserver"), [])
 
 
 class OrphanTests(SynchronousTestCase):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -283,6 +285,20 @@ class NodeTests(UpkeepTestCase):
         declared = self.node()["status"]["declaredFeatures"]
         self.assertEqual(declared, ["ExtendWebSocketsToKubelet"])
 
+    def test_bug(self) -> None:
+        """What fails although nobody thought so is told, and the next look is as good as the first."""
+        upkeep = self.start()
+        kept = upkeep.kept[NAME]
+        with patched(kept, "_addresses", lambda nodes: 1 / 0):
+            self.pass_time(BEAT_SECONDS)
+            self.put_leaf_node("w2")
+            self.pass_time(BEAT_SECONDS)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(list(upkeep.problems), [NAME])
+        self.pass_time(LONGEST_SECONDS)
+        self.assertEqual(upkeep.problems, {})
+        self.assertEqual(self.node()["status"]["capacity"], {"cpu": "8"})
+
     def test_stopped(self) -> None:
         """Whoever stops leaves the Node as it is; its Lease is for the next one to renew."""
         upkeep = self.start()
@@ -482,6 +498,16 @@ class ConditionTests(UpkeepTestCase):
         self.assertEqual(self.condition("AddressPreferred")[0], "True")
         addresses = [each["address"] for each in self.node()["status"]["addresses"]]
         self.assertEqual(addresses, ["10.9.9.9", "192.168.7.1"])
+
+
+@contextmanager
+def patched(of: Any, name: str, other: Any) -> Iterator[None]:
+    """An object with another method meanwhile."""
+    setattr(of, name, other)
+    try:
+        yield
+    finally:
+        delattr(of, name)
 
 
 def one_of(node: Object, type: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -57,6 +57,8 @@ from twisted_exec.nodeserver.probe import RootProbe
 from twisted_exec.nodeserver.probing import Repeated
 from twisted_exec.observe.running import Running
 
+COMPONENT = "exec-nodeserver"
+"""As whom we write and tell."""
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
 """A status that has not changed is told again so often."""
@@ -207,7 +209,14 @@ class KeptNode(Running):
     async def _run(self) -> None:
         while True:
             self._poked = False
-            pause = await self._look()
+            try:
+                pause = await self._look()
+            except CancelledError:
+                raise
+            except Exception:  # a bug; the next look may be about something else
+                self.problem = "keeping the node failed; see the log"
+                self._log.failure("keeping node {name} failed", name=self.node.name)
+                pause = LONGEST_SECONDS
             await self._sleep(pause if self.problem or not self._poked else SOON_SECONDS)
 
     async def _sleep(self, seconds: float) -> None:
@@ -349,7 +358,7 @@ class KeptNode(Running):
         self._address_told = told
 
     def _tell_contest(self, observed: Object) -> None:
-        others = ", ".join(writers(observed)) or "somebody else"
+        others = ", ".join(writers(observed, COMPONENT)) or "somebody else"
         told = (
             f"{others} and this node server write its addresses or port in turns; let one of them do "
             f"so: where Kosmos keeps the node, set its LEAF_NODE_IP and PREFERRED-ADDRESS-TYPE as "
@@ -369,5 +378,4 @@ class KeptNode(Running):
         self.poke()
 
     def _crashed(self, failure: Failure) -> None:
-        self.problem = "keeping the node failed; see the log"
-        self._log.failure("keeping node {name} failed", failure, name=self.node.name)
+        self._log.failure("keeping node {name} ended", failure, name=self.node.name)

@@ -1,7 +1,7 @@
 """
 What a leaf's nodes amount to, seen from the root: one Node for all, some or one of them.
 
-Pure.  Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
+Nodes are :func:`trimmed` when they arrive; everything else here relies on that.  Pure.  Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told
-from twisted_exec.api.names import label_value
+from twisted_exec.api.names import label_value, qualified_name
+from twisted_exec.api.status import one_line
+from twisted_exec.nodeserver.addresses import TYPES
 from twisted_exec.nodeserver.interfaces import LeafNode
 
 Object = dict[str, Any]
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 """Conditions of a kubelet besides Ready."""
-_KEPT = {"name", "uid", "resourceVersion", "labels"}
-_STATUS = {"addresses", "capacity", "allocatable", "conditions", "nodeInfo"}
+_MAX_LISTED = 64
+"""Addresses, conditions and amounts of one node that are looked at."""
+_MAX_TEXT = 253
 _OWN_INFO = ("operatingSystem", "architecture", "osImage", "kernelVersion")
 _INFO = (
     *_OWN_INFO,
@@ -33,13 +36,67 @@ _INFO = (
 
 
 def trimmed(node: Object) -> Object:
-    """A leaf's node without what is not read here: a leaf may have thousands."""
-    metadata, status = node["metadata"], node.get("status") or {}
+    """
+    A leaf's node without what is not read here, for a leaf may have thousands; and in the form that
+    it should have, for a leaf may be anyone's, and what it says ends in the root.
+    """
+    metadata, status = node["metadata"], _mapping(node.get("status"))
+    kept = {key: str(metadata.get(key, "")) for key in ("name", "uid", "resourceVersion")}
     return {
-        "metadata": {key: value for key, value in metadata.items() if key in _KEPT},
-        "spec": {"unschedulable": bool((node.get("spec") or {}).get("unschedulable"))},
-        "status": {key: value for key, value in status.items() if key in _STATUS},
+        "metadata": {**kept, "labels": _texts(metadata.get("labels"))},
+        "spec": {"unschedulable": _mapping(node.get("spec")).get("unschedulable") is True},
+        "status": {
+            "addresses": _addresses(status.get("addresses")),
+            "capacity": _amounts(status.get("capacity")),
+            "allocatable": _amounts(status.get("allocatable")),
+            "conditions": [
+                {"type": one["type"], "status": one["status"]}
+                for one in map(_texts, _listed(status.get("conditions")))
+                if "type" in one and one.get("status") in ("True", "False", "Unknown")
+            ],
+            "nodeInfo": {
+                key: one_line(value)[:_MAX_TEXT]
+                for key, value in _texts(status.get("nodeInfo")).items()
+                if key in _INFO
+            },
+        },
     }
+
+
+def _mapping(told: object) -> Object:
+    return told if isinstance(told, dict) else {}
+
+
+def _listed(told: object) -> list[Any]:
+    return told[:_MAX_LISTED] if isinstance(told, list) else []
+
+
+def _texts(told: object) -> dict[str, str]:
+    return {key: value for key, value in _mapping(told).items() if isinstance(value, str)}
+
+
+def _addresses(told: object) -> list[Object]:
+    found = map(_texts, _listed(told))
+    return [
+        {"type": one["type"], "address": one["address"]}
+        for one in found
+        if one.get("type") in TYPES
+        and one.get("address", "").isprintable()
+        and 0 < len(one.get("address", "")) <= _MAX_TEXT
+    ]
+
+
+def _amounts(told: object) -> dict[str, str]:
+    """A root refuses a whole status for one amount that is none, or a name that is no name."""
+    found = {}
+    for key, given in list(_mapping(told).items())[:_MAX_LISTED]:
+        if isinstance(given, (str, int, float)) and not qualified_name(key):
+            try:
+                if quantity.parse(given) >= 0:
+                    found[key] = str(given)
+            except ValueError:
+                continue  # of a leaf of another make; what it means nobody can tell
+    return found
 
 
 def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
@@ -49,7 +106,7 @@ def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
         metadata = each["metadata"]
         if node.leaf_nodes:
             return metadata["name"] in node.leaf_nodes
-        labels = metadata.get("labels") or {}
+        labels = metadata["labels"]
         return all(labels.get(key) == value for key, value in node.selector.items())
 
     return sorted(filter(is_one, nodes), key=lambda each: str(each["metadata"]["name"]))
@@ -57,8 +114,8 @@ def stood_for(node: LeafNode, nodes: Iterable[Object]) -> list[Object]:
 
 def condition(node: Object, type: str) -> str:
     """``True``, ``False`` or ``Unknown``; empty when the node does not say."""
-    listed = (node.get("status") or {}).get("conditions") or ()
-    return next((str(one.get("status")) for one in listed if one.get("type") == type), "")
+    listed = node["status"]["conditions"]
+    return next((str(one["status"]) for one in listed if one["type"] == type), "")
 
 
 def is_ready(node: Object) -> bool:
@@ -68,27 +125,20 @@ def is_ready(node: Object) -> bool:
 
 def capacity(nodes: Iterable[Object]) -> dict[str, str]:
     """What they have in all."""
-    return _summed((node.get("status") or {}).get("capacity") or {} for node in nodes)
+    return _summed(node["status"]["capacity"] for node in nodes)
 
 
 def allocatable(nodes: Iterable[Object]) -> dict[str, str]:
     """What Pods may have of it: of those that are ready and take Pods."""
-    taking = (
-        node
-        for node in nodes
-        if is_ready(node) and not (node.get("spec") or {}).get("unschedulable")
-    )
-    return _summed((node.get("status") or {}).get("allocatable") or {} for node in taking)
+    taking = (node for node in nodes if is_ready(node) and not node["spec"]["unschedulable"])
+    return _summed(node["status"]["allocatable"] for node in taking)
 
 
 def _summed(listed: Iterable[Object]) -> dict[str, str]:
     sums: dict[str, Decimal] = {}
     for amounts in listed:
         for key, told in amounts.items():
-            try:
-                sums[key] = sums.get(key, Decimal(0)) + quantity.parse(told)
-            except ValueError:
-                continue  # a leaf of another make; what it means nobody can tell
+            sums[key] = sums.get(key, Decimal(0)) + quantity.parse(told)
     return {key: _written(amount) for key, amount in sorted(sums.items())}
 
 
@@ -131,12 +181,12 @@ def node_info(node: LeafNode, nodes: Sequence[Object], version: str) -> dict[str
 
     :param version: of the leaf's API server; empty while it is not known.
     """
-    infos = [(each.get("status") or {}).get("nodeInfo") or {} for each in nodes]
+    infos = [each["status"]["nodeInfo"] for each in nodes]
     if node.mode == "node" and len(infos) == 1:
-        return {key: str(infos[0].get(key, "")) for key in _INFO}
+        return {key: infos[0].get(key, "") for key in _INFO}
     told = {}
     for key in _OWN_INFO:
-        values = {str(info.get(key, "")) for info in infos}
+        values = {info.get(key, "") for info in infos}
         told[key] = values.pop() if len(values) == 1 else ""
     if version:
         told["kubeletVersion"] = version

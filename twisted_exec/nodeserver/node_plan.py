@@ -159,14 +159,18 @@ def is_contested(observed: Object, written: Object) -> bool:
     return any(status.get(key) != written.get(key) for key in ("addresses", "daemonEndpoints"))
 
 
-def writers(observed: Object) -> list[str]:
-    """Who wrote the addresses or the port, as the API server noted it."""
+def writers(observed: Object, us: str) -> list[str]:
+    """
+    Who else wrote the addresses or the port, as the API server noted it.
+
+    :param us: our own name there.
+    """
     found = []
     for entry in observed["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:status") or {}
         if "f:addresses" in fields or "f:daemonEndpoints" in fields:
             found.append(str(entry.get("manager", "")))
-    return sorted(set(filter(None, found)))
+    return sorted({name for name in found if name and name != us})
 
 
 def _foreign(observed: Object, wanted: Wanted) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -31,7 +31,6 @@ class Repeated(Running):
     """
     Looks again and again.
 
-    :param look: never raises.
     :param slots: those who look share them.
     """
 
@@ -58,10 +57,15 @@ class Repeated(Running):
             await deferLater(self._clock, self._seconds)
 
     async def _once(self) -> None:
-        await self._look()
+        try:
+            await self._look()
+        except CancelledError:
+            raise
+        except Exception:  # a bug; the next look may be about something else
+            self._log.failure("something that is done again and again failed")
 
     def _crashed(self, failure: Failure) -> None:
-        self._log.failure("looking whether a way is open failed", failure)
+        self._log.failure("something that is done again and again ended", failure)
 
 
 class LeafLook:

@@ -25,13 +25,12 @@ from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.watch import Reflector
 from twisted_exec.nodeserver.addresses import is_virtual, root_family
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
-from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, Around, Face, KeptNode
+from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, COMPONENT, Around, Face, KeptNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch, ProbeOf
 from twisted_exec.nodeserver.node_plan import FULL, KOSMOS_LEAF, LEAF, orphans
 from twisted_exec.nodeserver.probe import LeafProbe, RootProbe
 from twisted_exec.nodeserver.probing import AT_ONCE, Repeated
 
-COMPONENT = "exec-nodeserver"
 GRACE_SECONDS = 60.0
 """A Node whose leaf is gone is kept for so long: registries are read anew, too."""
 WRITERS = 16
