@@ -6,7 +6,10 @@ API server of machines, its poollet, its runtime and a shell.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
+import yaml
 from twisted.trial.unittest import TestCase
 
 from tests import needs
@@ -20,9 +23,13 @@ from . import kubectls
 from .deployment import Deployment
 from .programs import Program, terminal
 
-NODE = "consoles"
-"""The Node of the root that stands for all machines."""
+HOWTO = Path(__file__).parents[2] / "docs" / "howto"
 MACHINES = kinds.MACHINES.resource
+
+
+def read(name: str) -> Any:
+    """What the how-to tells to write down."""
+    return yaml.safe_load((HOWTO / name).read_text())
 
 
 class ConsolesTests(TestCase):
@@ -39,11 +46,13 @@ class ConsolesTests(TestCase):
         await self.deployment.start()
         await self.root.start()
         kubeconfig = os.path.abspath(self.deployment.kubeconfig("a-root", [EXPOSED]))
-        leaf = {"name": NODE, "kubeconfig": {"file": kubeconfig}, "pods": "same-name"}
-        await self.root.serve([leaf], AuditList())
+        (leaf,) = read("consoles-as-pods.yaml")["leaves"]
+        await self.root.serve([{**leaf, "kubeconfig": {"file": kubeconfig}}], AuditList())
         for name in ("shown", "hidden"):
             await self.deployment.create_machine(name, "shell")
-            await self.root.add_pod(name, NODE, ["console"], ttys=["console"])
+            pod = read("consoles-as-pods-pod.yaml")
+            pod["metadata"]["name"] = name
+            await self.root.admin.create(kinds.NODE_PODS.resource, pod, "default")
         await self.label("true")
         self.env = {
             "KUBECONFIG": self.root.kubeconfig("admin"),
@@ -91,4 +100,4 @@ class ConsolesTests(TestCase):
         for words in (("attach", "hidden"), ("logs", "hidden")):
             code, told = await self.kubectl(*words)
             self.assertEqual(code, 1)
-            self.assertIn(NODE, told)
+            self.assertIn("(NotFound)", told)
