@@ -287,10 +287,15 @@ class SocketTests(LoopbackCase):
     """How sockets are set up."""
 
     async def test_options(self) -> None:
-        """Small writes are not held back, and a vanished peer is noticed."""
+        """Small writes are not held back, and a vanished peer is noticed within a minute."""
         for end in await self.pair(None, None):
             self.assertTrue(end.transport.getTcpNoDelay())
             self.assertTrue(end.transport.getTcpKeepAlive())
+            idle, interval, probes = (
+                end.transport.getHandle().getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            self.assertLessEqual(idle + interval * probes, 60)
 
     async def test_kinds(self) -> None:
         """Both ends are ours, below TLS as well."""

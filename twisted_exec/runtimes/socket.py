@@ -27,6 +27,7 @@ from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from zope.interface import implementer
 
 from twisted_exec.observe.reader import Reader
+from twisted_exec.tls.transport import KEEP_ALIVE
 from twisted_exec.wire.com_port import LineSettings
 
 from .held import HeldRun
@@ -37,14 +38,8 @@ from .telnet import TelnetEndpoint
 
 _KINDS = ("tcp:", "unix:")
 
-# A console may be silent for weeks, and so may be a console server without power: after a minute
-# without any answer of its kernel it is gone (tcp(7)).
-_ALIVE = (
-    (socket.TCP_KEEPIDLE, 30),
-    (socket.TCP_KEEPINTVL, 10),
-    (socket.TCP_KEEPCNT, 3),
-    (socket.TCP_USER_TIMEOUT, 60_000),
-)
+# A console may be silent for weeks, and so may be a console server without power.
+_ALIVE = (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, 60_000))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ nobody back; a send that fails is left for the reactor to find a turn later.
 
 Small writes are not held back for each other: what is spliced comes in whole
 frames, and twisted.web's head and body come in few pieces.  So the sockets also get
-TCP_NODELAY, and keep-alive, so that a peer whose host vanished is noticed.
+TCP_NODELAY, and keep-alive, so that a peer whose host vanished is noticed: within a minute, for a log
+that is followed may have nothing to say for weeks, and the kernel's own two hours are long.
 
 ``Port.transport`` is Twisted's documented place for another server transport.
 ``Connector._makeTransport`` is the same for clients, undocumented and unchanged since
@@ -90,9 +91,19 @@ class _AtOnce(_Socket):
         )
 
 
+KEEP_ALIVE = (
+    (socket.TCP_KEEPIDLE, 30),
+    (socket.TCP_KEEPINTVL, 10),
+    (socket.TCP_KEEPCNT, 3),
+)
+"""After a minute without any answer of its kernel a peer is gone (tcp(7))."""
+
+
 def _tune(plug: socket.socket) -> None:
     plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE:
+        plug.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class TCPServer(_AtOnce, tcp.Server):
