@@ -165,6 +165,16 @@ class RootPodsTests(SynchronousTestCase):
         self.assertEqual(self.changes, [("", "web"), ("", "new")])
         self.assertEqual(self.cluster.watches, 1)
 
+    def test_read_anew_kept(self) -> None:
+        """A Pod that did not change is the same object as before, however often it is read."""
+        put_pod(self.cluster, "web", MANY[0])
+        self.begin(*MANY)
+        known = self.pods.seen("default", "web")
+        self.nodes(*MANY, "new")
+        self.assertIs(self.pods.seen("default", "web"), known)
+        (source,) = self.pods._sources.values()
+        self.assertIs(source.get("web", "default"), known)
+
     def test_from_few_to_many_and_back(self) -> None:
         """Going from one way to the other, nothing is lost and nothing told twice."""
         put_pod(self.cluster, "web", MANY[0])

@@ -33,6 +33,9 @@ LONGEST_PAUSE_SECONDS = 30.0
 # too old, must not make us spin.
 SHORT_WATCH_SECONDS = 1.0
 
+BATCH = 1000
+"""So many objects of a list are taken in at once."""
+
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
@@ -182,7 +185,7 @@ class Reflector:
 
     async def _list(self) -> None:
         listed = await self._client.list(self.resource, self._namespace, **self._selectors)
-        self._replace({key_of(obj): self._trim(obj) for obj in listed["items"]})
+        self._replace(await self._trimmed(listed["items"]))
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
         self._listed = self._clock.seconds()
         self.problem = ""
@@ -191,6 +194,17 @@ class Reflector:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
+
+    async def _trimmed(self, items: list[Any]) -> dict[Key, Object]:
+        """Those of a list that are kept; what is not is let go on the way."""
+        kept: dict[Key, Object] = {}
+        for number, obj in enumerate(items, 1):
+            kept[key_of(obj)] = self._trim(obj)
+            items[number - 1] = None
+            if number % BATCH == 0:
+                # A hundred thousand take seconds; others are to be served meanwhile.
+                await deferLater(self._clock, 0)
+        return kept
 
     async def _watch_once(self) -> None:
         begun = self._clock.seconds()

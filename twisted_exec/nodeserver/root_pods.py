@@ -180,6 +180,9 @@ class RootPods:
 
     def _trimmed(self, pod: Object) -> Object:
         if node_of(pod) in self._nodes:
+            known = self._pods.get(key_of(pod))
+            if known is not None and _life(known) == _life(pod):
+                return known  # all are read again whenever a Node becomes ours
             return trimmed_root(pod, self._shared)
         metadata = pod["metadata"]
         kept = {key: metadata[key] for key in ("namespace", "name", "uid") if key in metadata}
@@ -234,6 +237,10 @@ class RootPods:
         self._ending.add(ending)
         ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
         ending.addBoth(lambda _: self._ending.discard(ending))
+
+
+def _life(pod: Object) -> tuple[str, str]:
+    return _uid(pod), str(pod["metadata"].get("resourceVersion", ""))
 
 
 def _uid(pod: Object) -> str:
