@@ -93,6 +93,12 @@ class PlanTests(SynchronousTestCase):
         pod["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}
         self.assertEqual(planned(root, pod), [DeleteInLeaf(1)])
 
+    def test_force(self) -> None:
+        """Whoever waits for nothing in the root still has the leaf's kubelet end the containers."""
+        root, pod = synced()
+        root["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
+        self.assertEqual(planned(root, pod), [DeleteInLeaf(1)])
+
     def test_left_alone_and_deleted(self) -> None:
         """What no leaf has ends at once: nobody else would say that it is gone."""
         root = a_root({"namespace": "kube-system", "deletionTimestamp": NOW})

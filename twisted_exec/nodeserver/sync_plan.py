@@ -123,6 +123,9 @@ def _without_leaf_pod(root: Object, ending: bool, leaf: str, now: str) -> list[S
 def _ended(root: Object, pod: Object) -> list[Step]:
     """Once, or again when it is to be sooner."""
     grace = root["metadata"].get("deletionGracePeriodSeconds")
+    if grace is not None:
+        # Who does not wait in the root does not ask the leaf's kubelet to leave anything running.
+        grace = max(grace, 1)
     under_way = pod["metadata"].get("deletionTimestamp")
     left = pod["metadata"].get("deletionGracePeriodSeconds")
     if under_way and (grace is None or left is None or grace >= left):
