@@ -174,6 +174,7 @@ class SimpleLeaf:
     problem: str = ""
     synced: bool = True
     roots: SimpleRootPods | None = None
+    machines: bool = False
     followers: list[Callable[[str], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -189,6 +190,9 @@ class SimpleLeaf:
 
     def names(self, root: Object) -> tuple[str, str]:
         return root["metadata"]["namespace"], root["metadata"]["name"]
+
+    def root_names(self, namespace: str, name: str) -> tuple[str, str] | None:
+        return namespace, name
 
     def marks(self, root: Object) -> Object:
         return {

@@ -135,7 +135,7 @@ class ParseTests(SynchronousTestCase):
             ({"namespaces": {"a": 1}}, "namespaces: 1: must be a string"),
             ({"namespace_prefix": "A-"}, "namespace_prefix: 'A-'"),
             ({"name_prefix": "x" * 60}, "must be no more than 40 characters"),
-            ({"pods": "all"}, "pods must be one of owned, same-name, not 'all'"),
+            ({"pods": "all"}, "pods must be one of owned, same-name, machines, not 'all'"),
             ({"kosmos": "yes"}, "kosmos must be true or false, not 'yes'"),
         ):
             self.assertIn(told, self.refusal(ONE | more), more)

@@ -71,6 +71,9 @@ class ILeaf(Interface):
     nodes = Attribute("The root's Nodes that stand for it (sequence of :class:`LeafNode`).")
     problem = Attribute("Why it cannot be reached just now (str), or empty.")
     synced = Attribute("Its Pods of ours were all read at least once (bool).")
+    machines = Attribute(
+        "Its Pods are machines (bool): they are shown in the root, and never made from there."
+    )
 
     def config() -> ClientConfig:
         """
@@ -84,6 +87,9 @@ class ILeaf(Interface):
 
     def names(root: Object) -> tuple[str, str]:
         """Namespace and name that a Pod of the root is to have in the leaf."""
+
+    def root_names(namespace: str, name: str) -> tuple[str, str] | None:
+        """Namespace and name in the root of a Pod of the leaf, ``None`` when there can be none."""
 
     def marks(root: Object) -> Object:
         """

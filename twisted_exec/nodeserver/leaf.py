@@ -29,7 +29,7 @@ from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
-from twisted_exec.nodeserver.ours import DEFAULT_ROOT, Ours, trimmed
+from twisted_exec.nodeserver.ours import DEFAULT_ROOT, MACHINES, Ours, trimmed
 from twisted_exec.nodeserver.sharing import Shared
 
 ASK_SECONDS = 5.0
@@ -83,6 +83,11 @@ class Leaf:
         return self.spec.nodes
 
     @property
+    def machines(self) -> bool:
+        """See :class:`ILeaf`."""
+        return self.spec.policy == MACHINES
+
+    @property
     def synced(self) -> bool:
         """See :class:`ILeaf`."""
         return all(copy.synced for copy in self._copies)
@@ -105,6 +110,10 @@ class Leaf:
     def names(self, root: Object) -> tuple[str, str]:
         """See :meth:`ILeaf.names`; raises as :meth:`namespace`."""
         return self._ours.names.leaf(root)
+
+    def root_names(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """See :meth:`ILeaf.root_names`."""
+        return self._ours.names.root(namespace, name)
 
     def marks(self, root: Object) -> Object:
         """See :meth:`ILeaf.marks`."""

@@ -15,7 +15,7 @@ The file that names leaf clusters (``--leaves FILE``).
         taints: [{key: leaf, value: two, effect: NoSchedule}]
       namespaces: {shop: shop-eu}  # the leaf's by the root's
       namespace_prefix: root-      # of all others
-      pods: owned                  # or same-name
+      pods: owned                  # or same-name, or machines
       kosmos: false
 
 Everything is checked when it is read, and what nobody knows is refused.  The file is read again when

@@ -89,6 +89,11 @@ def leaf_rules() -> tuple[Rule, ...]:
     )
 
 
+def machine_rules() -> tuple[Rule, ...]:
+    """Of a ClusterRole in the root, where machines are shown as Pods."""
+    return (_on(PODS.resource, "create"),)
+
+
 def sync_root_rules() -> tuple[Rule, ...]:
     """Of a ClusterRole in the root, with ``--sync-pods``: what Pods name is copied."""
     return tuple(_on(kind, *_FOLLOW) for kind in (CONFIG_MAPS, SECRETS.resource))

@@ -27,8 +27,15 @@ NAME = f"{PREFIX}pod-name"
 NAMESPACE = f"{PREFIX}pod-namespace"
 KOSMOS_LABEL = "kosmos-io/pod"
 
-OWNED, SAME_NAME = "owned", "same-name"
-POLICIES = (OWNED, SAME_NAME)
+OWNED, SAME_NAME, MACHINES = "owned", "same-name", "machines"
+POLICIES = (OWNED, SAME_NAME, MACHINES)
+
+EXPOSED = "console.twisted-exec.dev/exposed"
+"""Label of a machine that is shown to other clusters, and of its Pod."""
+MACHINE = f"{PREFIX}machine"
+"""Label of a Pod of the root that shows a machine."""
+MACHINE_UID = f"{PREFIX}machine-uid"
+"""Annotation of it: the UID of the machine's Pod."""
 
 DEFAULT_ROOT = "root"
 _UNREAD = ("managedFields",)
@@ -45,7 +52,8 @@ class Ours:
 
     :param root: what this root is called in its leaves: several may share one.
     :param policy: :data:`OWNED`, or :data:`SAME_NAME`: any Pod of the same namespace and name, as
-        Kosmos has it.
+        Kosmos has it; or :data:`MACHINES`: the leaf is an API server of ours, and a Pod of the root is
+        for the machine that it was made for.
     :param kosmos: Pods that Kosmos made count as owned.
     """
 
@@ -57,6 +65,8 @@ class Ours:
     @property
     def selectors(self) -> Sequence[str]:
         """Label selectors that choose, one after another, the Pods worth following."""
+        if self.policy == MACHINES:
+            return [f"{EXPOSED}=true"]
         own = [f"{ROOT_LABEL}={self.root}"]
         return [*own, f"{KOSMOS_LABEL}=true"] if self.kosmos else own
 
@@ -88,6 +98,8 @@ class Ours:
         metadata = pod["metadata"]
         if metadata.get("namespace", "") != namespace:
             return False
+        if self.policy == MACHINES:
+            return name == metadata["name"] and _shows(root, pod)
         uid = root["metadata"].get("uid")
         if uid and self.owner(pod) == uid:
             return True
@@ -96,6 +108,13 @@ class Ours:
         return self.policy == SAME_NAME or (
             self.kosmos and _labels(pod).get(KOSMOS_LABEL) == "true"
         )
+
+
+def _shows(root: Object, pod: Object) -> bool:
+    """A Pod of the root was made for this machine, which is exposed by now, and for no other."""
+    told = root["metadata"].get("annotations") or {}
+    uid = told.get(MACHINE_UID)
+    return bool(uid and uid == pod["metadata"].get("uid") and _labels(pod).get(EXPOSED) == "true")
 
 
 def _labels(pod: Object) -> Any:

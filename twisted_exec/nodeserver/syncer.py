@@ -106,7 +106,7 @@ class Syncer(Service):
             self._recorder.record(root, "Warning", reason, message)
 
     def _leaves_changed(self) -> None:
-        leaves = {leaf.name: leaf for leaf in self._leaves.all()}
+        leaves = {leaf.name: leaf for leaf in self._leaves.all() if not leaf.machines}
         for name, sync in list(self._syncs.items()):
             if leaves.get(name) is not sync.leaf:
                 self._end(name)

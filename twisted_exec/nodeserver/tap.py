@@ -19,6 +19,7 @@ from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.nodeserver.leading import Acting
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.logs import log_routes
+from twisted_exec.nodeserver.mirror import Mirror
 from twisted_exec.nodeserver.node_options import NodeOptions
 from twisted_exec.nodeserver.node_plan import NONE
 from twisted_exec.nodeserver.options import FILES, LeafOptions, ServerOptions
@@ -134,6 +135,7 @@ def _leader(
             face = replace(told, port=told.port or getattr(server().address, "port", 0))
             root = RootProbe(config.current, reactor, told.keeper)
             made.append(Upkeep(client, registry.leaves, face, reactor, time.time, root=root))
+        made.append(Mirror(client, registry.leaves, reactor, told.keeper))
         if options["sync-pods"]:
             made.append(Syncer(client, registry.leaves, registry.roots, reactor))
         return made

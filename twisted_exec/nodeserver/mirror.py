@@ -1,0 +1,194 @@
+"""
+Machines of API servers of ours, shown as Pods of the root.
+
+A leaf of that kind (``pods: machines``) runs no Pods of the root; it has machines, of which those whose owners
+say so (label ``console.twisted-exec.dev/exposed: "true"``) get a Pod in the root, so that an ordinary cluster
+reaches their consoles with ``kubectl attach``, ``exec`` and ``logs``.  Nothing is ever written to the leaf: a Pod of
+the root that is deleted is made again, and no machine is any the worse for it.  A Pod of that
+name that somebody else has made is left as it is, and leads to no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.watch import Key, Reflector, key_of
+from twisted_exec.nodeserver import mirror_plan as plans
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
+from twisted_exec.nodeserver.node_plan import KEPT_BY
+from twisted_exec.nodeserver.ours import EXPOSED, MACHINE
+from twisted_exec.nodeserver.syncer_queue import WorkQueue
+
+
+class Mirror(Service):
+    """
+    Keeps the root's Pods of machines.
+
+    :param client: of the root.
+    :param keeper: whose Pods they are: all replicas' together, as of Nodes.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: IKubeClient, leaves: ILeaves, clock: Any, keeper: str) -> None:
+        self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
+        self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
+        self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
+        self._ending: set[Deferred[Any]] = set()
+        self._unfollow: Callable[[], None] = lambda: None
+        self._pods = Reflector(
+            client,
+            PODS.resource,
+            clock,
+            label_selector=f"{MACHINE}=true",
+            on_change=lambda before, after: self._add(after or before),
+        )
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()
+        self._unfollow = self._leaves.follow(self._leaves_changed)
+        # Before the Pods: those of machines that are not asked about yet are not without one.
+        self._leaves_changed()
+        self._pods.when_synced().addCallback(lambda _: self._all())
+        self._pods.start()
+
+    def stopService(self) -> Deferred[Any]:
+        """Fires when nothing is under way any more; the Pods stay."""
+        super().stopService()
+        self._unfollow()
+        for name in list(self._machines):
+            self._end(name)
+        ending = [*self._ending, self._pods.stop(), self._queue.stop()]
+        return DeferredList(ending, consumeErrors=True)
+
+    def _leaves_changed(self) -> None:
+        leaves = {leaf.name: leaf for leaf in self._leaves.all() if leaf.machines}
+        for name, (leaf, _) in list(self._machines.items()):
+            if leaves.get(name) is not leaf:
+                self._end(name)
+        for name, leaf in leaves.items():
+            if name not in self._machines:
+                self._begin(name, leaf)
+        self._all()
+
+    def _begin(self, name: str, leaf: ILeaf) -> None:
+        copy = Reflector(
+            leaf.client,
+            PODS.resource,
+            self._clock,
+            label_selector=f"{EXPOSED}=true",
+            on_change=lambda before, after: self._machine_changed(leaf, after or before),
+        )
+        self._machines[name] = leaf, copy
+        copy.when_synced().addCallback(lambda _: self._all())
+        copy.start()
+
+    def _end(self, name: str) -> None:
+        ending = self._machines.pop(name)[1].stop()
+        self._ending.add(ending)
+        ending.addBoth(lambda _: self._ending.discard(ending))
+
+    def _machine_changed(self, leaf: ILeaf, pod: Object | None) -> None:
+        key = leaf.root_names(*key_of(pod)) if pod is not None else None
+        if key is not None:
+            self._queue.add(key)
+
+    def _add(self, pod: Object | None) -> None:
+        if pod is not None:
+            self._queue.add(key_of(pod))
+
+    def _all(self) -> None:
+        """Something was read whole: what went before that is told by nothing else."""
+        if not self.running:
+            return
+        for leaf, copy in list(self._machines.values()):
+            for pod in copy:
+                self._machine_changed(leaf, pod)
+        for pod in self._pods:
+            self._add(pod)
+
+    @property
+    def _is_known(self) -> bool:
+        """What there is in the root, and which leaves there are."""
+        return bool(self._leaves.synced and self._pods.synced)
+
+    def _failed(self, key: Key, refused: APIError, failures: int) -> None:
+        if failures == 1:
+            self._log.warn(
+                "the machine {namespace}/{name} has no pod in the root: {why}",
+                namespace=key[0],
+                name=key[1],
+                why=refused.message,
+            )
+
+    async def _look(self, key: Key) -> None:
+        if not self._is_known:
+            return  # all are looked at then
+        there = self._pods.get(key[1], key[0])
+        if there is not None and not self._is_ours(there):
+            return
+        leaf, machine, known = self._wanted(key)
+        if there is not None and machine is None and not known:
+            return
+        node = plans.node_for(machine, tuple(leaf.nodes)) if machine and leaf else ""
+        step = plans.plan(machine if node else None, node, there)
+        if isinstance(step, plans.Create):
+            assert machine is not None and leaf is not None
+            await self._create(plans.form(machine, key, node, leaf.name, self._keeper))
+        elif there is not None and step is not None:
+            await self._change(there, step)
+
+    def _is_ours(self, pod: Object) -> bool:
+        return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
+
+    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None, bool]:
+        """
+        The machine that a Pod is to show, and its leaf.
+
+        The last says whether it is known that there is none: a leaf that was not read yet may have it.
+        """
+        for leaf, copy in self._machines.values():
+            found = self._machine(leaf, copy, key)
+            if found is not None:
+                return leaf, found, True
+        return None, None, all(copy.synced for _, copy in self._machines.values())
+
+    def _machine(self, leaf: ILeaf, copy: Reflector, key: Key) -> Object | None:
+        try:
+            namespace, name = leaf.names({"metadata": {"namespace": key[0], "name": key[1]}})
+        except NotFound:
+            return None
+        return copy.get(name, namespace)
+
+    async def _create(self, pod: Object) -> None:
+        namespace, name = key_of(pod)
+        try:
+            await self._client.create(PODS.resource, pod, namespace)
+        except AlreadyExists:
+            # Ours that the copy has not got yet is no failure.
+            found = await self._client.get(PODS.resource, name, namespace)
+            if not self._is_ours(found):
+                raise
+
+    async def _change(self, there: Object, step: plans.Step) -> None:
+        namespace, name = key_of(there)
+        uid = there["metadata"]["uid"]
+        try:
+            if isinstance(step, plans.Tell):
+                patch = {"metadata": {"uid": uid}, "status": step.status}
+                await self._client.patch(
+                    PODS.resource, name, patch, namespace, subresource="status"
+                )
+            else:
+                await self._client.delete(PODS.resource, name, namespace, uid=uid, grace_seconds=0)
+        except (NotFound, Conflict):
+            pass  # it is gone, or another: the copy will say so
