@@ -38,7 +38,8 @@ class KeptTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clusters = LeafClusters()
         self.addCleanup(self.clusters.stop)
-        self.clusters.start(preferred=",".join(TYPES))
+        self.clusters.preferred = ",".join(TYPES)
+        self.clusters.start()
         self.kubectl("create", "namespace", NAMESPACE)
 
     def kubectl(self, *argv: str, check: bool = True) -> str:

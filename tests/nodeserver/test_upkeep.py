@@ -421,6 +421,20 @@ class EndpointsTests(UpkeepTestCase):
         self.pass_time(2 * GRACE_SECONDS)
         self.assertEqual(self.nodes(), ["old"])
 
+    def test_order_of_others(self) -> None:
+        """Where the other one says our address first, what it says behind it is its own affair."""
+        self.start()
+        theirs = [
+            {"type": "InternalDNS", "address": "10.9.9.9"},
+            {"type": "Hostname", "address": "elsewhere"},
+        ]
+        for _ in range(10):
+            self.change(addresses=theirs)
+            before = self.writes()
+            self.pass_time(BEAT_SECONDS)
+            self.assertEqual(self.writes(), before)
+        self.assertEqual(self.events(), [])
+
     def test_contested(self) -> None:
         """Two who write in turns: it is told who, and we write ever less often."""
         self.start()

@@ -49,7 +49,7 @@ from twisted_exec.nodeserver.node_plan import (
     PatchStatus,
     Plan,
     Wanted,
-    is_contested,
+    leads_to_us,
     plan,
     writers,
 )
@@ -125,12 +125,13 @@ class Contest:
     """
     Whether somebody else writes where we are said to be, and how often we answer.
 
+    :param own: how many addresses are ours.
     :ivar quiet_until: nothing of it is written before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: int) -> None:
         self.quiet_until = 0.0
-        self._times = 0
+        self._own, self._times = own, 0
         self._written: Object | None = None
         self._before = ""
         self._backoff = Backoff(BEAT_SECONDS, LONGEST_SECONDS)
@@ -150,7 +151,7 @@ class Contest:
         # A copy may be as old as what we changed; it is not older, or we had got a conflict.
         if observed["metadata"].get("resourceVersion") == self._before:
             return False
-        if not is_contested(observed, self._written):
+        if leads_to_us(observed.get("status") or {}, self._written, self._own):
             return False
         self._written, self._times = None, self._times + 1
         if self._times < CONTESTED:
@@ -172,7 +173,7 @@ class KeptNode(Running):
         self.node, self.problem = node, "nobody has looked yet"
         self._around, self._clock, self._face = around, around.clock, around.face
         self.way: Told = UNPROBED
-        self._contest = Contest()
+        self._contest = Contest(len(self._face.own))
         self._told = self._clock.seconds() - TELL_SECONDS
         self._uid = self._address_told = ""
         self._is_ours = False
@@ -309,7 +310,8 @@ class KeptNode(Running):
             fields["allocatable"] = leaf_nodes.allocatable(nodes)
         told = conditions(seen, nodes, face.ready_when)
         labels = leaf_nodes.labels(self.node, info)
-        return Wanted(self.node, face.keeper, fields, told, face.upkeep, labels)
+        own = len(face.own)
+        return Wanted(self.node, face.keeper, fields, told, face.upkeep, labels, own)
 
     def _addresses(self, nodes: Sequence[Object]) -> list[Address]:
         """Of several nodes of the leaf the first one's are shown, as Kosmos does."""

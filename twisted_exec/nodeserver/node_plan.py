@@ -51,6 +51,7 @@ class Wanted:
     :param told: conditions, by type.
     :param upkeep: :data:`FULL` or :data:`ENDPOINTS`.
     :param labels: besides those of ``node``, which win.
+    :param own: how many of the addresses are ours; they come first.
     """
 
     node: LeafNode
@@ -59,6 +60,7 @@ class Wanted:
     told: Mapping[str, Told] = field(default_factory=dict)
     upkeep: str = FULL
     labels: Mapping[str, str] = field(default_factory=dict)
+    own: int = 1
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,16 @@ def orphans(nodes: Iterable[Object], wanted: Iterable[str], keeper: str) -> list
     ]
 
 
-def is_contested(observed: Object, written: Object) -> bool:
-    """Whether addresses or port are no longer what we wrote."""
-    status = observed.get("status") or {}
-    return any(status.get(key) != written.get(key) for key in ("addresses", "daemonEndpoints"))
+def leads_to_us(status: Object, fields: Object, own: int) -> bool:
+    """
+    Whether a status says our addresses before others, and our port.
+
+    :param fields: what it is to say; ``own`` as in :class:`Wanted`.
+    """
+    wanted = fields.get("addresses") or []
+    first = (status.get("addresses") or [])[:own]
+    port = status.get("daemonEndpoints") == fields.get("daemonEndpoints")
+    return port and first == wanted[:own]
 
 
 def writers(observed: Object, us: str) -> list[str]:
@@ -230,6 +238,8 @@ def _metadata_patch(wanted: Wanted, observed: Object) -> list[Action]:
 
 def _status_patch(wanted: Wanted, known: Object, now: str, beat: bool) -> list[PatchStatus]:
     patch = _endpoints(wanted.fields, known)
+    if wanted.upkeep != FULL and leads_to_us(known, wanted.fields, wanted.own):
+        patch = {}  # what stands behind ours is the other's to say
     endpoints = bool(patch)
     if wanted.upkeep == FULL:
         patch |= _amounts(wanted.fields, known)
