@@ -99,3 +99,11 @@ class RunningTests(PodsCase):
         self.assertEqual([each["name"] for each in pod["spec"]["containers"]], ["b"])
         statuses[1]["state"] = {"waiting": {}}
         self.assertEqual(await self.listed("/runningpods/"), [])
+
+    async def test_not_known(self) -> None:
+        """Of a leaf that was never read nobody knows what runs there."""
+        self.leaves.leaves[0].synced = False
+        self.leaves.leaves[0].problem = "connection refused"
+        answer = await self.ask("/runningpods/")
+        self.assertEqual(answer.code, 503)
+        self.assertIn(b'leaf "one" are not known: connection refused', answer.body)

@@ -218,6 +218,16 @@ class AskTests(UsageCase):
         self.leaf.problem = None
         self.assertEqual(len(self.again().pods), 1)
 
+    def test_pods_not_known(self) -> None:
+        """As long as it is not known which Pods are ours, there are not none."""
+        put_usage(self.leaf, "web", {"main": ("1", "1Mi")})
+        self.one.synced = False
+        self.assertIn("its Pods are not known yet", self.told().problem)
+        self.one.problem = "connection refused"
+        self.assertIn("connection refused", self.again().problem)
+        self.one.synced = True
+        self.assertEqual(len(self.again().pods), 1)
+
     def test_nodes_forbidden(self) -> None:
         """Who may not read nodes' figures tells those of Pods, and no scrape has failed."""
         put_usage(self.leaf, "web", {"main": ("1", "1Mi")})

@@ -73,6 +73,10 @@ class PodPages:
         """Those of them that run."""
         node = await self._hop.admit(request)
         leaves = [self._hop.leaves.of_node(node)] if node else self._hop.leaves.all()
+        for leaf in leaves:
+            if not leaf.synced:
+                why = leaf.problem or "they were not read yet"
+                raise ServiceUnavailable(f'the Pods of leaf "{leaf.name}" are not known: {why}')
         found = [
             running(pod)
             for leaf in leaves

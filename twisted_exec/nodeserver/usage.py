@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.moments import nanoseconds
 from twisted_exec.api.quantity import parse
-from twisted_exec.api.status import APIError, GatewayTimeout
+from twisted_exec.api.status import APIError, GatewayTimeout, ServiceUnavailable
 from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.counts import NANOSECONDS, Counted, Counts, Sample
@@ -113,6 +113,8 @@ class Usage:
     async def _read(self, leaf: ILeaf) -> LeafUsage:
         """Never fails."""
         try:
+            if not leaf.synced:  # else nothing that it tells would be of a Pod of ours
+                raise ServiceUnavailable(leaf.problem or "its Pods are not known yet")
             pods = await self._listed(leaf, POD_METRICS)
         except APIError as error:
             self._tell(leaf, error.message)
