@@ -300,6 +300,20 @@ class KustomizeTests(SynchronousTestCase):
         self.assertIn("Deployment", {each["kind"] for each in built})
         self.assertIn("ClusterRole", {each["kind"] for each in self.build("leaf")})
 
+    def test_mirrored_pods(self) -> None:
+        """Components add what mirroring Pods needs, and nothing else has it."""
+        for name, component in (("nodeserver", "sync-pods"), ("leaf", "sync-pods-leaf")):
+            told = self.directory / name / "kustomization.yaml"
+            before = {each["metadata"]["name"] for each in self.build(name)}
+            told.write_text(told.read_text() + f"components: [../{component}]\n")
+            built = self.build(name)
+            names = {each["metadata"]["name"] for each in built}
+            self.assertEqual(names - before, {"exec-nodeserver:sync-pods"})
+            for each in built:
+                if each["kind"] == "Deployment":
+                    (container,) = each["spec"]["template"]["spec"]["containers"]
+                    self.assertTrue(deploy.options_of(deploy.command_of(container))["sync-pods"])
+
     def test_example(self) -> None:
         """What is deployed names the image, the dialect and the CA that users have given."""
         built = self.build("example")

@@ -95,8 +95,15 @@ def machine_rules() -> tuple[Rule, ...]:
 
 
 def sync_root_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in the root, with ``--sync-pods``: what Pods name is copied."""
-    return tuple(_on(kind, *_FOLLOW) for kind in (CONFIG_MAPS, SECRETS.resource))
+    """
+    Of a ClusterRole in the root, with ``--sync-pods``: what becomes of Pods is written, also that they
+    are gone, and what they name is copied.
+    """
+    return (
+        _on(PODS.resource, "delete"),
+        _on(PODS.resource, "patch", sub="status"),
+        *(_on(kind, *_FOLLOW) for kind in (CONFIG_MAPS, SECRETS.resource)),
+    )
 
 
 def sync_leaf_rules() -> tuple[Rule, ...]:

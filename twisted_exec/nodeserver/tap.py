@@ -42,6 +42,9 @@ from twisted_exec.tls.expiry import Expiry
 
 PROGRAM = "exec-nodeserver"
 
+ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
+"""What answers as a kubelet does, besides what is about the server itself."""
+
 
 class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
     """Command line of the node server."""
@@ -101,14 +104,7 @@ def _program(options: Options, reactor: Any) -> Program:
         registry.roots,
         audit,
         reactor,
-        make=[
-            stream_routes,
-            run_routes,
-            log_routes,
-            pod_routes,
-            stats_routes,
-            page_routes(options.keeper()),
-        ],
+        make=[*ROUTES, page_routes(options.keeper())],
         parts=[registry, *leader],
         checks=[audit.check],
     )
@@ -125,8 +121,8 @@ def _leader(
     server: Callable[[], NodeServer],
 ) -> list[Part]:
     """What one replica does for all, if anything."""
-    told = options.face(0)
-    if told.upkeep == NONE and not options["sync-pods"]:
+    told, mirrors = options.face(0), bool(options["sync-pods"])
+    if told.upkeep == NONE and not mirrors:
         return []
 
     def make() -> list[Service]:
@@ -136,7 +132,7 @@ def _leader(
             root = RootProbe(config.current, reactor, told.keeper)
             made.append(Upkeep(client, registry.leaves, face, reactor, time.time, root=root))
         made.append(Mirror(client, registry.leaves, reactor, told.keeper))
-        if options["sync-pods"]:
+        if mirrors:
             made.append(Syncer(client, registry.leaves, registry.roots, reactor))
         return made
 

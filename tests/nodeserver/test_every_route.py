@@ -1,0 +1,89 @@
+"""
+Every route of the node server, as the program has them: whoever adds one is asked here who may.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted_exec.nodeserver.probe import page_routes
+from twisted_exec.nodeserver.tap import ROUTES
+
+from .chain import JANE, NODE, UPGRADE, ServerCase
+from .support import put_leaf_pod, put_pod
+
+VALUES = {"namespace": "default", "pod": "web", "container": "main", "node": NODE}
+STREAMS = {"exec", "attach", "portForward", "run"}
+READ = {
+    "containerLogs": ["proxy"],
+    "healthz": ["healthz", "proxy"],
+    "metrics": ["metrics"],
+    "pods": ["pods", "proxy"],
+    "runningpods": ["pods", "proxy"],
+    "stats": ["stats"],
+}
+"""What of a Node each first word is about, where nothing is opened."""
+
+
+class EveryRouteTests(ServerCase):
+    """There is one gate, and nobody comes in beside it."""
+
+    async def begin(self) -> None:
+        """A server with all routes, and a Pod that is there for those who may."""
+        await self.start(*ROUTES, page_routes("kube-system/exec-nodeserver"))
+        pod = put_pod(self.root, "web", NODE)
+        put_leaf_pod(self.leaf, pod)
+        self.uid = pod["metadata"]["uid"]
+
+    def routes(self) -> list[tuple[bytes, str]]:
+        """Each method and path that is answered at all."""
+        found: list[tuple[bytes, str]] = []
+
+        def walk(node: Any, path: str, names: tuple[str, ...]) -> None:
+            for method, (_, told) in node.handlers.items():
+                values = {**VALUES, "uid": self.uid}
+                found.append((method, path.format(*(values[name] for name in told))))
+            for literal, inner in node.literals.items():
+                walk(inner, f"{path}/{literal}", names)
+            if node.variable is not None:
+                walk(node.variable, f"{path}/{{}}", names)
+
+        resource: Any = self.server.site.resource
+        walk(resource._routes._root, "", ())
+        return found
+
+    async def test_known(self) -> None:
+        """All first words are known here, in both forms where a UID may be given."""
+        await self.begin()
+        paths = {path for _, path in self.routes()}
+        self.assertEqual({path.split("/")[1] for path in paths}, STREAMS | set(READ))
+        for word in STREAMS | {"containerLogs"}:
+            self.assertEqual(len([path for path in paths if path.startswith(f"/{word}/")]), 2)
+
+    async def test_nobody(self) -> None:
+        """Without credentials each is 401."""
+        await self.begin()
+        for method, path in self.routes():
+            for headers in ([], UPGRADE):
+                answer = await self.ask(path, identity=None, method=method, headers=headers)
+                self.assertEqual((answer.code, answer.body), (401, b"Unauthorized"), path)
+
+    async def test_not_allowed(self) -> None:
+        """Who may nothing gets 403 of each, and is told neither what is there nor what is wrong."""
+        await self.begin()
+        for method, path in self.routes():
+            for asked in (path, path.replace("/web", "/no"), f"{path}?tailLines=x&sinceSeconds=0"):
+                answer = await self.ask(asked, identity=JANE, method=method, headers=UPGRADE)
+                self.assertEqual(answer.code, 403, f"{method!r} {asked}")
+                self.assertNotIn(b"not found", answer.body)
+
+    async def test_asked(self) -> None:
+        """Each is asked about as what it is; what opens a stream is a ``create`` by any method."""
+        await self.begin()
+        for method, path in self.routes():
+            self.asked.clear()
+            await self.ask(path, identity=JANE, method=method, headers=UPGRADE)
+            word = path.split("/")[1]
+            verb = "create" if word in STREAMS or method == b"POST" else "get"
+            wanted = [("jane", verb, f"nodes/{each}", NODE) for each in READ.get(word, ["proxy"])]
+            self.assertEqual(self.asked, wanted, f"{method!r} {path}")
