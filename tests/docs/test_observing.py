@@ -12,8 +12,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.nodeserver.support import simple
 from twisted_exec.api.dialects import DEFAULT
 from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
+from twisted_exec.nodeserver.leaf_metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
@@ -60,6 +62,7 @@ class ObservingPageTests(SynchronousTestCase):
         registry = CollectorRegistry()
         SessionMetrics(registry).refused(403)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
+        LeafMetrics(registry, simple()[1])
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [one for metric in registry.collect() for one in metric.samples]

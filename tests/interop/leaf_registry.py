@@ -24,6 +24,7 @@ from twisted_exec.api.kinds.pods import PODS as POD_KIND
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
+from twisted_exec.nodeserver import root_pods
 from twisted_exec.nodeserver.registry import Registry, RegistrySettings
 
 reactor: Any = _reactor
@@ -187,6 +188,8 @@ class LeafRegistryTests(TestCase):
         await self.until(lambda: one.config().tls_server_name == "localhost", "a name")
         await one.client.get(POD_KIND.resource, "web", "default")
 
+        # From here on all Pods of the root are followed by one watch.
+        self.patch(root_pods, "FEW_NODES", 0)
         # Kosmos's own objects; each of its leaves beside the file's.
         content = base64.b64encode(self.kubeconfig(US).encode()).decode()
         cluster = {
@@ -202,7 +205,9 @@ class LeafRegistryTests(TestCase):
         await self.apply(self.root, pod("db", "kosmos-two"))
         await self.apply(self.leaf, pod("db", "worker", labels={"kosmos-io/pod": "true"}))
         self.assertEqual((await two.pod(await roots.get("default", "db"))).name, "db")
-        self.assertTrue(self.registry.synced)
+        await self.until(lambda: self.registry.synced, "everything")
+        await self.until(lambda: roots.seen("default", "db") is not None, "Pods of all Nodes")
+        self.assertEqual(list(roots._sources), [""])
 
         await self.delete("clusters.kosmos.io/two")
         await self.until(lambda: "kosmos-two" not in leaves.nodes(), "the Cluster's end")

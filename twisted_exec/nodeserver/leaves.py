@@ -160,8 +160,9 @@ class Leaves:
         problems: list[str] = []
         specs = self._told()
         # A Node that a leaf has is not taken from it by another that was here before, either.
+        told = {(spec.name, node.name) for spec in specs for node in spec.nodes}
         for node in self._nodes.values():
-            if any(s.name == node.leaf and node.name in _names(s) for s in specs):
+            if (node.leaf, node.name) in told:
                 owners[node.name] = node.leaf
         for spec in specs:
             other = chosen.get(spec.name)
@@ -186,10 +187,6 @@ class Leaves:
         self._ending.add(ending)
         ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
         ending.addBoth(lambda _: self._ending.discard(ending))
-
-
-def _names(spec: LeafSpec) -> set[str]:
-    return {node.name for node in spec.nodes}
 
 
 def _without_taken(spec: LeafSpec, owners: dict[str, str], problems: list[str]) -> LeafSpec:

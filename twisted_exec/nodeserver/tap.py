@@ -17,6 +17,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.nodeserver.leading import Acting
+from twisted_exec.nodeserver.leaf_metrics import LeafMetrics, ends
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.logs import log_routes
 from twisted_exec.nodeserver.mirror import Mirror
@@ -108,7 +109,8 @@ def _program(options: Options, reactor: Any) -> Program:
         parts=[registry, *leader],
         checks=[audit.check],
     )
-    _watch_expiry(server, options, config)
+    _watch_expiry(server, options, config, registry)
+    LeafMetrics(server.registry, registry.leaves)
     return Program(server, client)
 
 
@@ -141,9 +143,12 @@ def _leader(
     return [Acting(client, make, reactor, time.time, when=lambda: server().when_ready(), **where)]
 
 
-def _watch_expiry(server: NodeServer, options: Options, config: FollowedConfig) -> None:
+def _watch_expiry(
+    server: NodeServer, options: Options, config: FollowedConfig, registry: Registry
+) -> None:
     files = options.certificates()
     if options["cert-dir"]:
         files["cert-dir/tls.crt"] = os.path.join(options["cert-dir"], "tls.crt")
     told = {"kubeconfig": lambda: config.current().certificate.data}
-    ExpiryMetrics(server.registry, Expiry(files, told).ends)
+    own = Expiry(files, told)
+    ExpiryMetrics(server.registry, lambda: {**own.ends(), **ends(registry.leaves)})
