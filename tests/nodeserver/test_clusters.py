@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 
 from tests.nodeserver.support import CLUSTERS, kubeconfig, memory_cluster, put_cluster
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.clusters import Clusters, spec_of
+from twisted_exec.nodeserver.clusters import Clusters, is_leaf, spec_of
 from twisted_exec.nodeserver.leaf_spec import ISource, KubeconfigData, LeafSpec
 
 TAINT = {"key": "kosmos.io/node", "value": "true", "effect": "NoSchedule"}
@@ -183,6 +183,19 @@ class ClustersTests(SynchronousTestCase):
         metadata = {**going["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
         self.root.put((CLUSTERS.resource, "", "east"), {**going, "metadata": metadata})
         self.assertEqual(self.names(), [])
+
+    def test_network_alone(self) -> None:
+        """One that is told of its network alone is no leaf; one that says neither is."""
+        metadata = {"name": "east"}
+        for spec, leaf in (
+            ({"clusterLinkOptions": {"enable": True}}, False),
+            (
+                {"clusterLinkOptions": {"enable": True}, "clusterTreeOptions": {"enable": True}},
+                True,
+            ),
+            ({"networkType": "p2p"}, True),
+        ):
+            self.assertIs(is_leaf({"metadata": metadata, "spec": spec}), leaf)
 
     def test_actual_name(self) -> None:
         """One without a kubeconfig uses that of another of the same actual name, while there is."""

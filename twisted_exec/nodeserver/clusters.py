@@ -131,9 +131,15 @@ def _trimmed(cluster: Object) -> Object:
 
 
 def is_leaf(cluster: Object) -> bool:
-    """It is not the root itself, not going, and not switched off."""
-    metadata = cluster["metadata"]
+    """
+    It is not the root itself, not going, not switched off, and not there for its network alone.
+
+    Clusters of before there were such options say neither, and are leaves.
+    """
+    metadata, spec = cluster["metadata"], _mapping(cluster.get("spec"))
     if (metadata.get("annotations") or {}).get(ROLE) == ROOT or metadata.get("deletionTimestamp"):
+        return False
+    if spec.get("clusterLinkOptions") and not spec.get("clusterTreeOptions"):
         return False
     return _tree(cluster).get("enable") is not False
 
