@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.streaming.splice import LOST
 
 from .stream_chain import ROOT, ChainTestCase, Raw, reactor
 
@@ -101,7 +102,8 @@ class VanishingTests(ChainTestCase):
         await self.nothing_kept()
 
     async def test_leaf(self) -> None:
-        """The leaf's end vanishes, at any byte of what it has to say; the client hears up to there."""
+        """The leaf's end vanishes, at any byte of what it has to say; the client hears up to there, and
+        that it was lost."""
         chance = random.Random(7)
         for name, target in RECORDED:
             head, theirs, ours = recorded(name, target)
@@ -114,5 +116,7 @@ class VanishingTests(ChainTestCase):
                 end.transport.write(ours[:at])
                 end.transport.loseConnection()
                 await self.nothing_left(client)
-                self.assertEqual(client.body, ours[:at])
+                heard, more = client.body[:at], client.body[at:]
+                self.assertEqual(heard, ours[:at])
+                self.assertTrue(not more or LOST.encode() in more, more)
         await self.nothing_kept()

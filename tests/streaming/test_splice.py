@@ -252,6 +252,32 @@ class MemoryTests(SynchronousTestCase):
         self.assertNotIn(b"late", self.user.value())
         self.assertEqual(len(self.user.closed), 1)
 
+    def test_lost_without_a_status(self) -> None:
+        """A machine's end that vanishes has not told how it ended: that is said, for it looks well."""
+        for reason in (ConnectionDone(), ConnectionLost()):
+            self.setUp()
+            self.follow()
+            self.splice.machine.dataReceived(b"\x82\x03\x01ab")
+            self.lose(self.splice.machine, reason)
+            self.assertIn(b"lost before the session's status", self.user.value())
+            self.assertEqual(len(self.user.closed), 1)
+
+    def test_lost_behind_a_status(self) -> None:
+        """One that has told it has told it; in the midst of a message nothing can be said."""
+        for said in (b"\x82\x03\x03{}", b"\x82\x05\x01a"):
+            self.setUp()
+            self.follow()
+            self.splice.machine.dataReceived(said)
+            self.lose(self.splice.machine)
+            self.assertEqual(self.user.value(), said)
+
+    def test_nobody_to_tell(self) -> None:
+        """Who has left, or was cut off, is told nothing more."""
+        self.follow()
+        self.splice.cut("gone")
+        self.lose(self.splice.machine)
+        self.assertEqual(self.user.value(), b"")
+
     def test_say_unfollowed(self) -> None:
         """Nothing can be said where nothing was followed, or nobody is left to hear it."""
         self.join()

@@ -100,6 +100,32 @@ class WebSocketTests(SynchronousTestCase):
         self.assertEqual(follower.to_user(rest[50:] + self.MESSAGES[0], stop=True), len(rest) - 50)
         self.assertTrue(follower.at_edge)
 
+    def test_owed(self) -> None:
+        """How it ended is told on channel 3, or by a close; neither output nor a greeting tells."""
+        for protocol, told in (
+            ("v5.channel.k8s.io", frame(0x82, b"\x03{}")),
+            ("v4.base64.channel.k8s.io", frame(0x81, b"3e30=")),
+            ("v4.channel.k8s.io", frame(0x88, b"\x03\xe8")),
+        ):
+            whole = b"".join(self.MESSAGES) + frame(0x82, b"\x03") + told
+            for step in (1, 7, len(whole)):
+                follower = edges(WEBSOCKET, protocol, commands=True)
+                for start in range(0, len(whole) - len(told), step):
+                    follower.to_user(whole[: len(whole) - len(told)][start : start + step])
+                self.assertTrue(follower.owed)
+                for start in range(0, len(told), step):
+                    follower.to_user(told[start : start + step])
+                self.assertFalse(follower.owed, (protocol, step))
+
+    def test_nothing_owed(self) -> None:
+        """Older versions have no word for success, and forwarded ports none for their end."""
+        for protocol, commands in (
+            ("", True),
+            ("channel.k8s.io", True),
+            ("v4.channel.k8s.io", False),
+        ):
+            self.assertFalse(edges(WEBSOCKET, protocol, commands=commands).owed)
+
     def test_last_words(self) -> None:
         """The Status on channel 3, and a normal close: the way in which servers end."""
         follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
@@ -177,6 +203,25 @@ class SPDYTests(SynchronousTestCase):
         self.assertEqual((told.stream_id, told.fin), (3, True))
         self.assertEqual(json.loads(told.data)["reason"], SHUTTING_DOWN)
         self.assertIsInstance(away, GoAway)
+
+    def test_owed(self) -> None:
+        """How it ended is told on the error stream, or by going away."""
+        output = FrameWriter().syn_reply(3) + b"".join(spdy_frames.data(5, b"out", fin=True))
+        for told in (
+            b"".join(spdy_frames.data(3, b"{}")),
+            b"".join(spdy_frames.data(3, b"", fin=True)),
+            spdy_frames.go_away(3),
+        ):
+            follower = self.follower()
+            follower.from_user(self.opened(b"stdin", b"error", b"stdout"))
+            follower.to_user(output)
+            follower.to_user(b"".join(spdy_frames.data(3, b"")))
+            self.assertTrue(follower.owed)
+            for at in range(len(told)):
+                follower.to_user(told[at : at + 1])
+            self.assertFalse(follower.owed)
+        self.assertFalse(self.follower("v2.channel.k8s.io").owed)
+        self.assertFalse(self.follower("portforward.k8s.io").owed)
 
     def test_no_error_stream(self) -> None:
         """Who has opened none hears of the end alone."""

@@ -43,9 +43,11 @@ from zope.interface import implementer
 
 from twisted_exec.streaming.flow import can_half_close
 from twisted_exec.wire.edges import Edges
-from twisted_exec.wire.remotecommand import Ending
+from twisted_exec.wire.remotecommand import INTERNAL, Ending
 
 DRAIN_SECONDS = 30.0
+
+LOST = "the connection behind this hop was lost before the session's status"
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
@@ -143,6 +145,11 @@ class SpliceEnd(Protocol):
             self.transport.loseWriteConnection()
         else:
             self.transport.loseConnection()
+
+    @property
+    def is_shut(self) -> bool:
+        """Nothing can be written here any more, or nobody listens."""
+        return self.eof or self._half_closed
 
     def let_go(self) -> None:
         """
@@ -249,6 +256,15 @@ class Splice:
         self.user.transport.write(self._words or b"")
         self.cut(self._reason)
 
+    def _explain(self) -> None:
+        """The machine's end is gone: where it has not said how the session ended, say so."""
+        edges = self._edges
+        if edges is None or self._words is not None or self.user.is_shut:
+            return
+        if edges.owed and edges.at_edge:
+            self._words = edges.last_words(Ending(INTERNAL, LOST))
+            self.user.transport.write(self._words)
+
     def connected(self, end: SpliceEnd) -> None:
         """An end has its transport."""
         if end.peer.transport is None:
@@ -265,6 +281,8 @@ class Splice:
         """An end sends no more; what it receives goes on."""
         peer = end.peer
         self._reason = self._reason or f"{end.name} closed"  # the first to end is the reason
+        if end is self.machine:
+            self._explain()
         if peer.gone or peer.eof or not can_half_close(peer.transport):
             for one in self._ends:
                 if not one.gone:
@@ -280,6 +298,8 @@ class Splice:
         if end.peer.gone:
             self._finish()
         elif end.peer.joined:
+            if end is self.machine:
+                self._explain()
             end.peer.shut()
             self._drain()
             if end is self.user and self._timer is not None:

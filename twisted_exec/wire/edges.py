@@ -7,6 +7,10 @@ to the user: eight bytes of each SPDY frame, two to ten of each of WebSocket.  W
 not looked at.  In SPDY the last word needs the number of the error stream as well, which stands in one
 of the first frames of the user; after that nothing of the user is followed.
 
+The same heads tell whether the other end has said how the session ended: whatever comes on the error
+channel or stream, or a close in the protocol's order.  A connection that is lost without that looks to
+kubectl like success (kubernetes#73056), unless the hop says that it was lost.
+
 What a hop does not understand has no edges: it is passed on, and the session can only be cut.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
@@ -31,6 +35,9 @@ MOST_FOLLOWED_BYTES = 64 << 10
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _NORMAL, _GOING_AWAY = 1000, 1001
 _LONGEST_REASON = 123
+_ERRORS = (Channel.ERROR, ord("0") + Channel.ERROR)
+_FIN = 1
+_GO_AWAY = b"\x80\x03\x00\x07"
 
 
 class Edges(ABC):
@@ -38,14 +45,17 @@ class Edges(ABC):
     Follows one session.  Subclasses know the frames.
 
     :ivar at_edge: what went to the user ends with a whole message.
+    :ivar owed: the other end is to tell how the session ended, and has not yet.
     """
 
     at_edge = True
+    owed = False
     _head_bytes = 2  # as long as a head is at least
 
     def __init__(self) -> None:
         self._head = b""  # as much of one as has come
         self._left = 0  # of the payload
+        self._is_fresh = False  # its first byte is to come, and a channel while a status is owed
 
     def to_user(self, data: bytes, *, stop: bool = False) -> int:
         """
@@ -57,6 +67,9 @@ class Edges(ABC):
         start, size = 0, len(data)
         while start < size and not (stop and self.at_edge):
             if self._left:
+                if self._is_fresh:
+                    self._is_fresh = False
+                    self.owed = data[start] not in _ERRORS
                 step = min(self._left, size - start)
                 self._left -= step
                 start += step
@@ -113,6 +126,7 @@ class SPDYEdges(Edges):
     def __init__(self, protocol: str | None) -> None:
         super().__init__()
         self._protocol = protocol
+        self.owed = protocol is not None and has_status(protocol)
         self._error_stream = 0
         self._reader = FrameReader() if protocol is not None else None
         self._followed = 0
@@ -147,7 +161,11 @@ class SPDYEdges(Edges):
         return b"".join([*spdy_frames.data(self._error_stream, document, fin=True), away])
 
     def _payload(self) -> int:
-        return int.from_bytes(self._head[5:], "big")
+        kind, flags, size = self._head[:4], self._head[4], int.from_bytes(self._head[5:], "big")
+        stream = int.from_bytes(kind, "big")
+        if kind == _GO_AWAY or (stream == self._error_stream and (size or flags & _FIN)):
+            self.owed = False
+        return size
 
 
 def _is_error(frame: SynStream) -> bool:
@@ -166,6 +184,7 @@ class WebSocketEdges(Edges):
     def __init__(self, protocol: str | None) -> None:
         super().__init__()
         self._protocol = protocol
+        self.owed = protocol is not None and has_status(protocol)
         self._within = False  # a message whose last frame has not come
 
     def last_words(self, ending: Ending) -> bytes:
@@ -186,8 +205,13 @@ class WebSocketEdges(Edges):
 
     def _payload(self) -> int:
         first, told = self._head[0], self._head[1] & 0x7F
-        if first & 0x0F < _CLOSE:  # what controls may come within a message
+        kind = first & 0x0F
+        if kind < _CLOSE:  # what controls may come within a message
             self._within = not first & _FINAL
+        # A server greets with a channel and nothing on it.
+        self._is_fresh = self.owed and kind in (_TEXT, _BINARY) and told > 1
+        if kind == _CLOSE:
+            self.owed = False
         if told < 126:
             return told
         return int.from_bytes(self._head[2 : 4 if told == 126 else 10], "big")
