@@ -169,8 +169,9 @@ class LeafSync(SynchronousTestCase):
     def test_many(self) -> None:
         """Many Pods come, and then nothing is written any more, whoever leads."""
         kubectl(self.root.kubeconfig, "create", "namespace", "team")
-        pods = [self.pod(f"web-{number}") for number in range(MANY)]
-        self.root.apply({"apiVersion": "v1", "kind": "List", "items": pods})
+        pods = "\n---\n".join(json.dumps(self.pod(f"web-{number}")) for number in range(MANY))
+        create = ("create", "--validate=false", "-f", "-")
+        kubectl(self.root.kubeconfig, *create, input=pods)
         query = ("-n", "team", "get", "pods", "-o", "name")
         self.until("pods", lambda: kubectl(self.leaf.kubeconfig, *query).count("pod/") == MANY)
         self.quiet()
