@@ -5,6 +5,7 @@ and what would help, exit code 1, no traceback, no hang, and nothing damaged.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -582,6 +583,46 @@ class BrokerTests(CommonRows, ProgramCase):
             ({"token-key-file": short}, "the token key has fewer than 32 bytes: make it with"),
             ({"base-url": "http://192.0.2.1:1"}, "in the clear consoles are offered on loopback"),
             ({"streaming-listen": "tcp:0"}, "without a certificate consoles are served on"),
+        )
+
+
+class NodeServerTests(CommonRows, ProgramCase):
+    """``exec-nodeserver``."""
+
+    plugin = "exec-nodeserver"
+
+    def good(self) -> dict[str, str]:
+        serving = self.pki.pair("apiserver")
+        leaf = {"name": "one", "kubeconfig": {"file": self.kubeconfig(name="leaf")}}
+        return {
+            "kubeconfig": self.kubeconfig(),
+            "leaves": self.write("leaves.yaml", json.dumps({"leaves": [leaf]})),
+            "listen": ANY_PORT,
+            "health-listen": ANY_PORT,
+            "node-address": "127.0.0.1",
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "client-ca-file": self.pki.client_ca,
+            "audit-log": self.path("audit"),
+        }
+
+    async def test_certificates(self) -> None:
+        """A certificate that is missing, a key of another, no place for one that is signed."""
+        told = f"cannot read {NOWHERE!r}: No such file or directory"
+        none = {"tls-cert-file": None, "tls-private-key-file": None}
+        other = self.pki.pair("apiserver-forwarding").key
+        await self.rows(
+            ({"tls-cert-file": NOWHERE}, f"no serving certificate: {told}"),
+            ({"tls-private-key-file": other}, "no serving certificate: private key"),
+            ({"client-ca-file": NOWHERE}, told),
+            ({**none, "cert-dir": f"{self.path('garbage')}/x"}, "Not a directory"),
+        )
+
+    async def test_leaves(self) -> None:
+        """A file of leaves that is missing or none."""
+        await self.rows(
+            ({"leaves": NOWHERE}, f"cannot read {NOWHERE}: No such file or directory"),
+            ({"leaves": self.path("garbage")}, self.path("garbage")),
         )
 
 

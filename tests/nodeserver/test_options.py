@@ -39,7 +39,7 @@ class OptionsTests(SynchronousTestCase):
     def test_certificate(self) -> None:
         """Without a serving certificate it does not start, and says what would help."""
         told = self.refused(tls_cert_file="", tls_private_key_file="")
-        self.assertIn("exec-nodeserver: there is no serving certificate", told)
+        self.assertIn("--tls-cert-file is missing: the serving certificate", told)
         self.assertIn("--cert-dir", told)
         told = self.refused(tls_private_key_file="")
         self.assertIn("--tls-private-key-file is missing: certificate and key", told)

@@ -69,7 +69,7 @@ class TapTests(SynchronousTestCase):
     def test_no_leaves(self) -> None:
         """A node server without leaves has nothing to do, and says what would help."""
         self.least = [word for word in self.least if not word.startswith("--leaves")]
-        self.assertIn("give --leaves, --kosmos, or both", self.refusal())
+        self.assertIn("give it, or --kosmos, or both", self.refusal())
         self.assertTrue(self.options("--kosmos").registry().kosmos)
 
     def test_wrong_leaves(self) -> None:

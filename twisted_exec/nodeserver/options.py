@@ -30,7 +30,7 @@ ENVIRONMENT = {
 """Variables that say what an option did not: Kosmos has its certificate by them."""
 
 _NO_CERTIFICATE = (
-    "there is no serving certificate to show to the root: give --tls-cert-file and "
+    "--tls-cert-file is missing: the serving certificate to show to the root; give it with "
     "--tls-private-key-file, or --cert-dir for one that the root signs"
 )
 _NO_CLIENTS = (
@@ -111,7 +111,6 @@ class ServerOptions(ProgramOptions):
         """
         :raises UsageError: something is missing or cannot be meant.
         """
-        super().postOptions()
         given = [name for name in ENVIRONMENT if self[name]]
         if self["cert-dir"] and given:
             raise UsageError(f"--cert-dir and --{given[0]} exclude each other")
@@ -119,6 +118,7 @@ class ServerOptions(ProgramOptions):
             self._look_around(given)
         if not self["client-ca-file"]:
             raise UsageError(_NO_CLIENTS)
+        super().postOptions()
 
     def _look_around(self, given: list[str]) -> None:
         """Take certificate and key from the environment, both or none."""
@@ -168,13 +168,15 @@ class LeafOptions(ProgramOptions):
         """
         :raises UsageError: no leaf could ever be known, or the root cannot be called so.
         """
-        super().postOptions()
         if not self["leaves"] and not self["kosmos"]:
-            raise UsageError("there are no leaf clusters: give --leaves, --kosmos, or both")
+            raise UsageError(
+                "--leaves is missing: which leaf clusters there are; give it, or --kosmos, or both"
+            )
         if not self["root-name"]:
             raise UsageError("--root-name must not be empty")
         for problem in names.label_value(self["root-name"]):
             raise UsageError(f"--root-name {self['root-name']!r}: {problem}")
+        super().postOptions()
 
     def registry(self) -> RegistrySettings:
         """The command line as the registry wants it."""
