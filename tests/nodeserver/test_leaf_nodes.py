@@ -99,7 +99,8 @@ class InfoTests(SynchronousTestCase):
         both = [node("a", conditions=[full]), node("b", conditions=[free])]
         self.assertEqual(leaf_nodes.pressures(both)["DiskPressure"][0], "False")
         self.assertEqual(leaf_nodes.pressures(both[:1])["DiskPressure"][0], "True")
-        self.assertNotIn("PIDPressure", leaf_nodes.pressures(both))
+        self.assertEqual(leaf_nodes.pressures(both)["PIDPressure"][:2], ("False", "NotReported"))
+        self.assertNotIn("NetworkUnavailable", leaf_nodes.pressures(both))
 
 
 class TrimmedTests(SynchronousTestCase):
@@ -110,7 +111,7 @@ class TrimmedTests(SynchronousTestCase):
         kept = node("a", images=[{"names": ["x"]}], capacity={"cpu": 1}, declaredFeatures=["X"])
         self.assertEqual(leaf_nodes.capacity([kept]), {"cpu": "1"})
         self.assertTrue(leaf_nodes.is_ready(kept))
-        self.assertEqual(set(kept["metadata"]), {"name", "uid", "resourceVersion", "labels"})
+        self.assertEqual(set(kept["metadata"]), {"name", "uid", "labels"})
         self.assertNotIn("declaredFeatures", kept["status"])
 
     def test_nonsense(self) -> None:
@@ -129,9 +130,8 @@ class TrimmedTests(SynchronousTestCase):
                 leaf_nodes.stood_for(LeafNode("n", "one", selector={"a": "b"}), [kept]), []
             )
             self.assertIn(leaf_nodes.capacity([kept]), ({}, {"x": "7"}))
-            self.assertEqual(
-                (leaf_nodes.allocatable([kept]), leaf_nodes.pressures([kept])), ({}, {})
-            )
+            self.assertEqual(leaf_nodes.allocatable([kept]), {})
+            self.assertEqual(leaf_nodes.pressures([kept]), leaf_nodes.pressures([]))
             leaf_nodes.node_info(LeafNode("n", "one", "node", ("n",)), [kept], "")
             self.assertEqual(addresses_of(kept), [])
             for status in ({"metadata": {"name": "n"}, "status": one}, {"metadata": {"name": "n"}}):

@@ -233,6 +233,43 @@ class NodeTests(UpkeepTestCase):
         self.assertEqual(self.node()["status"]["capacity"], {"cpu": "8"})
         self.assertEqual(self.node()["status"]["addresses"][1]["address"], "192.168.7.1")
 
+    def test_leaf_lives(self) -> None:
+        """A leaf's nodes that only tell that they live cost nothing in the root."""
+        upkeep = self.start()
+        looks: list[float] = []
+        kept = upkeep.kept[NAME]
+        wanted = kept.wanted
+
+        def counted() -> Any:
+            looks.append(self.clock.seconds())
+            return wanted()
+
+        with patched(kept, "wanted", counted):
+            for beat in range(20):
+                alive = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"t{beat}"}
+                self.put_leaf_node(
+                    "w1", ("InternalIP", "192.168.7.1"), ("Hostname", "w1"), conditions=[alive]
+                )
+                self.pass_time(1)
+        self.assertLessEqual(len(looks), 4)
+
+    def test_family(self) -> None:
+        """Of the leaf's addresses those of the family come first that real Nodes of the root have."""
+        both = [("InternalIP", "192.168.7.1"), ("InternalIP", "fd00::1")]
+        self.put_leaf_node("w1", *both)
+        self.start()
+        self.assertEqual(self.shown(), ["10.9.9.9", "192.168.7.1", "fd00::1"])
+        address = {"type": "InternalIP", "address": "fd00::a"}
+        self.put_node("a-real-one", status={"addresses": [address]})
+        self.pass_time(2 * BEAT_SECONDS)
+        self.assertEqual(self.shown(), ["10.9.9.9", "fd00::1", "192.168.7.1"])
+        self.root.remove((NODES.resource, "", "a-real-one"))
+        self.pass_time(2 * BEAT_SECONDS)
+        self.assertEqual(self.shown(), ["10.9.9.9", "192.168.7.1", "fd00::1"])
+
+    def shown(self) -> list[str]:
+        return [each["address"] for each in self.node()["status"]["addresses"]]
+
     def test_conflict(self) -> None:
         """Who was faster is not overwritten: the Node is looked at again."""
         upkeep = self.start()
@@ -464,6 +501,16 @@ class ConditionTests(UpkeepTestCase):
         self.ways.ready = YES
         self.pass_time(PROBE_SECONDS + 1)
         self.assertEqual(self.condition("Ready")[0], "True")
+
+    def test_after_silence(self) -> None:
+        """What a root's controllers said of a Node that nobody kept is taken back."""
+        self.stop(self.start())
+        never = {"status": "Unknown", "reason": "NodeStatusNeverUpdated"}
+        types = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+        self.change(conditions=[{"type": type, **never} for type in types])
+        self.start()
+        self.pass_time(BEAT_SECONDS)
+        self.assertEqual([self.condition(type)[0] for type in types], ["True"] + ["False"] * 3)
 
     def test_rate(self) -> None:
         """A leaf is looked at every thirty seconds at most, once for all of its Nodes."""

@@ -305,10 +305,11 @@ class KeptNode(Running):
         if self._clock.seconds() >= self._contest.quiet_until:
             fields["addresses"] = [{"type": kind, "address": told} for kind, told in addresses]
             fields["daemonEndpoints"] = {"kubeletEndpoint": {"Port": face.port}}
-        if watch.nodes.synced:
+        are_known = watch.nodes.synced
+        if are_known:
             fields["capacity"] = leaf_nodes.capacity(nodes)
             fields["allocatable"] = leaf_nodes.allocatable(nodes)
-        told = conditions(seen, nodes, face.ready_when)
+        told = conditions(seen, nodes if are_known else None, face.ready_when)
         labels = leaf_nodes.labels(self.node, info)
         own = len(face.own)
         return Wanted(self.node, face.keeper, fields, told, face.upkeep, labels, own)

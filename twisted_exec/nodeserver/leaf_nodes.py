@@ -19,7 +19,8 @@ from twisted_exec.nodeserver.interfaces import LeafNode
 
 Object = dict[str, Any]
 
-PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+NETWORK_UNAVAILABLE = "NetworkUnavailable"
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
 """Conditions of a kubelet besides Ready."""
 _MAX_LISTED = 64
 """Addresses, conditions and amounts of one node that are looked at."""
@@ -39,9 +40,11 @@ def trimmed(node: Object) -> Object:
     """
     A leaf's node without what is not read here, for a leaf may have thousands; and in the form that
     it should have, for a leaf may be anyone's, and what it says ends in the root.
+
+    Neither versions nor times are kept, so that a node that only lives on is the same as before.
     """
     metadata, status = node["metadata"], _mapping(node.get("status"))
-    kept = {key: str(metadata.get(key, "")) for key in ("name", "uid", "resourceVersion")}
+    kept = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
     return {
         "metadata": {**kept, "labels": _texts(metadata.get("labels"))},
         "spec": {"unschedulable": _mapping(node.get("spec")).get("unschedulable") is True},
@@ -149,14 +152,21 @@ def _written(amount: Decimal) -> str:
 
 
 def pressures(nodes: Sequence[Object]) -> dict[str, Told]:
-    """A pressure holds when it holds for all of them: as long as one is free of it, Pods find room."""
-    told = {}
+    """
+    A pressure holds when it holds for all of them: as long as one is free of it, Pods find room.
+
+    What none of them says is denied: a root's controllers set what nobody says to Unknown once
+    they have heard nothing for a while, and nobody would take that back.
+    """
+    told: dict[str, Told] = {}
     for type in PRESSURES:
         found = {condition(node, type) for node in nodes} - {""}
-        if not found:
-            continue
-        status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
-        told[type] = (status, f"Leaf{type}" if status == "True" else f"LeafHasNo{type}", "")
+        if found:
+            status = "False" if "False" in found else "True" if found == {"True"} else "Unknown"
+            reason = f"Leaf{type}" if status == "True" else f"LeafHasNo{type}"
+            told[type] = (status, reason, "")
+        elif type != NETWORK_UNAVAILABLE:
+            told[type] = ("False", "NotReported", "the leaf's nodes do not say")
     return told
 
 

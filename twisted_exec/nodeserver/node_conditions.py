@@ -56,23 +56,23 @@ class Seen:
     silent_seconds: float = 0.0
 
 
-def conditions(seen: Seen, nodes: Sequence[Object], ready_when: str) -> dict[str, Told]:
+def conditions(seen: Seen, nodes: Sequence[Object] | None, ready_when: str) -> dict[str, Told]:
     """
     All conditions of a Node, by type.
 
-    :param nodes: the leaf's that it stands for; none when they are not known.
+    :param nodes: the leaf's that it stands for; ``None`` when they are not known.
     :param ready_when: one of :data:`POLICIES`.
     """
     preferred = address_preferred(seen)
     opens = _exec_ready(seen, preferred)
     return {
-        READY: _ready(seen, opens, nodes, ready_when),
+        READY: _ready(seen, opens, nodes or (), ready_when),
         EXEC_READY: opens,
         ROOT_REACHES: seen.root,
         PREFERRED: preferred,
         LEAF_READY: seen.leaf,
         LEAF_EXEC: seen.allowed,
-        **pressures(nodes),
+        **(pressures(nodes) if nodes is not None else {}),
     }
 
 

@@ -21,7 +21,7 @@ from twisted_exec.api.conditions import Told, with_conditions
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.nodeserver.addresses import NODE_LABEL
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.node_conditions import NOT_PROBED, OURS
+from twisted_exec.nodeserver.node_conditions import NOT_PROBED
 
 Object = dict[str, Any]
 
@@ -221,7 +221,7 @@ def _made(wanted: Wanted, now: str) -> Object:
         "spec": {"taints": [dict(taint) for taint in wanted.node.taints]},
     }
     status = {key: value for key, value in wanted.fields.items() if value}
-    made["status"] = {**status, "conditions": _beaten(with_conditions([], wanted.told, now), now)}
+    made["status"] = {**status, "conditions": _beaten([], wanted.told, now)}
     return made
 
 
@@ -302,14 +302,21 @@ def _conditions(told: Mapping[str, Told], known: Object, now: str, beat: bool) -
     listed = known.get("conditions") or []
     there = {one.get("type") for one in listed}
     news = {type: one for type, one in told.items() if not (one[1] == NOT_PROBED and type in there)}
-    made = with_conditions(listed, news, now)
-    if made == listed and not beat:
+    if with_conditions(listed, news, now) == listed and not beat:
         return {}
-    return {"conditions": _beaten(made, now)}
+    return {"conditions": _beaten(listed, news, now, told)}
 
 
-def _beaten(conditions: list[Object], now: str) -> list[Object]:
-    for one in conditions:
-        if one["type"] in OURS:
+def _beaten(
+    listed: list[Object], news: Mapping[str, Told], now: str, ours: Iterable[str] = ()
+) -> list[Object]:
+    """
+    With these conditions told, just now.
+
+    :param ours: types of others that are ours as well.
+    """
+    made = with_conditions(listed, news, now)
+    for one in made:
+        if one["type"] in news or one["type"] in ours:
             one["lastHeartbeatTime"] = now
-    return conditions
+    return made

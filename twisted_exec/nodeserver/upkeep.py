@@ -23,7 +23,7 @@ from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.watch import Reflector
-from twisted_exec.nodeserver.addresses import is_virtual, root_family
+from twisted_exec.nodeserver.addresses import Address, addresses_of, is_virtual, root_family
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, COMPONENT, Around, Face, KeptNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch, ProbeOf
@@ -73,6 +73,7 @@ class Upkeep(Service):
         self._watches: dict[str, LeafWatch] = {}
         self.kept: dict[str, KeptNode] = {}
         self._gone: dict[str, float] = {}
+        self._family: int | None = None
         self._around = Around(
             client,
             clock,
@@ -83,7 +84,7 @@ class Upkeep(Service):
             self._probing,
             self.nodes.get,
             self._watches.__getitem__,
-            lambda: root_family(self.nodes),
+            self._root_family,
             self.record,
         )
         self._removing = Repeated(self._remove, clock, writing, BEAT_SECONDS)
@@ -152,10 +153,17 @@ class Upkeep(Service):
         watch.start()
 
     def _node_changed(self, before: Object | None, after: Object | None) -> None:
+        if _addresses(before) != _addresses(after):
+            self._family = None
         changed: Object = after if after is not None else before or {}
         kept = self.kept.get(changed["metadata"]["name"])
         if kept is not None:
             kept.poke()
+
+    def _root_family(self) -> int:
+        if self._family is None:
+            self._family = root_family(self.nodes)
+        return self._family
 
     async def _remove(self) -> None:
         """Delete Nodes of ours that no leaf has, when that has been so for a while."""
@@ -188,6 +196,10 @@ class Upkeep(Service):
         """Tell of a Node, as kubelets do: ``kubectl describe`` looks for its name as UID."""
         metadata = {**node["metadata"], "uid": node["metadata"]["name"]}
         self.recorder.record({"metadata": metadata}, type, reason, message)
+
+
+def _addresses(node: Object | None) -> list[Address]:
+    return addresses_of(node) if node is not None else []
 
 
 def root_trimmed(node: Object) -> Object:
