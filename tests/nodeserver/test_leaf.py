@@ -163,6 +163,12 @@ class LeafTests(LeafTestCase):
         self.assertEqual(sorted(each.name for each in leaf.pods()), ["a", "c"])
         self.assertEqual([each["metadata"]["name"] for each in leaf.strays()], ["b"])
 
+    def test_no_node(self) -> None:
+        """A leaf that no Node stands for has no Pods, whatever their names are."""
+        self.pod()
+        put_pod(self.cluster, "web", labels=KOSMOS)
+        self.assertEqual(list(self.make(nodes=(), kosmos=True).pods()), [])
+
     def test_no_strays_while_unread(self) -> None:
         """While the root's Pods, or the leaf's, are not known whole, nobody's are told."""
         put_leaf_pod(self.cluster, self.pod())

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from tests.docs import pages
+from tests.kube.test_kubeconfig import JSON, _paths, _replaced
 from twisted_exec.nodeserver.leaf_file import LOOK_SECONDS, LeafFile, load, parse
 from twisted_exec.nodeserver.leaf_spec import ISource, KubeconfigFile, KubeconfigSecret
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.observe.reader import ConfigError
 
+WHOLE = yaml.safe_load((pages.DOCS / "howto" / "leaves.yaml").read_text())
 ONE: dict[str, Any] = {"name": "one", "kubeconfig": {"file": "one.kubeconfig"}}
 
 
@@ -139,6 +144,15 @@ class ParseTests(SynchronousTestCase):
             ({"kosmos": "yes"}, "kosmos must be true or false, not 'yes'"),
         ):
             self.assertIn(told, self.refusal(ONE | more), more)
+
+    @settings(max_examples=150, deadline=None, database=None)
+    @given(path=st.sampled_from(_paths(WHOLE)), new=JSON)
+    def test_any_part(self, path: tuple[Any, ...], new: Any) -> None:
+        """Whatever stands in a part's place, the answer is leaves or one line."""
+        try:
+            parse(_replaced(WHOLE, path, new), "/l.yaml")
+        except ConfigError as refused:
+            self.assertNotIn("\n", str(refused))
 
     def test_twice(self) -> None:
         """A leaf or a Node is there once."""

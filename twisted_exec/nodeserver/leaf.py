@@ -170,7 +170,9 @@ class Leaf:
 
     def pods(self) -> Iterable[LeafPod]:
         """See :meth:`ILeaf.pods`."""
-        for root in self._around.roots.on([node.name for node in self.nodes]):
+        nodes = [node.name for node in self.nodes]
+        # Asked for no Node, the root's Pods would be those of all Nodes.
+        for root in self._around.roots.on(nodes) if nodes else ():
             pod = self._seen(root)
             if pod is not None:
                 yield LeafPod(self, *key_of(pod), root, pod)
