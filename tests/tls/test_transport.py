@@ -718,6 +718,27 @@ class DescriptorTests(LoopbackCase):
         server.transport.resumeProducing()
         self.assertEqual(len(await server.has(sum(sizes))), sum(sizes))
 
+    async def test_heads_in_records_of_their_own(self) -> None:
+        """
+        Whoever sends much, and what stands before it in records of its own, as API servers send
+        frames, is read in few turns: not in one for each frame.
+        """
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        server.transport.pauseProducing()
+        server.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 400_000)
+        frames, head, content = 10, b"h" * 8, b"x" * descriptor.RECORD_BYTES
+        for _ in range(frames):
+            client.transport.write(head)
+            client.transport.write(content)
+        while queued(client.transport):
+            await turns()
+        reads, read = [], server.transport.doRead
+        server.transport.doRead = lambda: reads.append(1) or read()  # type: ignore[func-returns-value]
+        server.transport.resumeProducing()
+        received = await server.has(frames * len(head + content))
+        self.assertEqual(received, (head + content) * frames)
+        self.assertLess(len(reads), frames * 2 // 3)
+
     async def test_reset_at_once(self) -> None:
         """
         A peer that is gone when we say our first word is told as one that hung up: OpenSSL, asked
