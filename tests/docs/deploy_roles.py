@@ -205,10 +205,10 @@ def rights_in_leaf() -> list[Object]:
     return [made, whose, *_granted(node_needs.leaf_rules(), whose=whose)]
 
 
-def sync_rights(rules: Iterable[Rule]) -> list[Object]:
-    """What a node server may do besides, where it mirrors Pods."""
+def more_rights(what: str, rules: Iterable[Rule]) -> list[Object]:
+    """What a node server may do besides, for something that it need not do."""
     whose = _account(NODE_SERVER, NODE_SERVER)
-    name = f"{NODE_SERVER}:sync-pods"
+    name = f"{NODE_SERVER}:{what}"
     role = _role(name, [rule.to_object() for rule in rules])
     return [role, _bound(name, "ClusterRole", name, whose=whose)]
 
@@ -275,8 +275,11 @@ def written() -> dict[str, str]:
         "apiserver/roles.yaml": _dump(*roles_of_sessions()),
         "nodeserver/rights.yaml": _dump(*rights_in_root()),
         "leaf/rights.yaml": _dump(*rights_in_leaf()),
-        "sync-pods/rights.yaml": _dump(*sync_rights(node_needs.sync_root_rules())),
-        "sync-pods-leaf/rights.yaml": _dump(*sync_rights(node_needs.sync_leaf_rules())),
+        "sync-pods/rights.yaml": _dump(*more_rights("sync-pods", node_needs.sync_root_rules())),
+        "sync-pods-leaf/rights.yaml": _dump(
+            *more_rights("sync-pods", node_needs.sync_leaf_rules())
+        ),
+        "machine-pods/rights.yaml": _dump(*more_rights("machine-pods", node_needs.machine_rules())),
     }
     for dialect in DIALECTS:
         found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))

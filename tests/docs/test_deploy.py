@@ -302,13 +302,16 @@ class KustomizeTests(SynchronousTestCase):
 
     def test_mirrored_pods(self) -> None:
         """Components add what mirroring Pods needs, and nothing else has it."""
-        for name, component in (("nodeserver", "sync-pods"), ("leaf", "sync-pods-leaf")):
+        for name, component, role in (
+            ("nodeserver", "sync-pods", "sync-pods"),
+            ("leaf", "sync-pods-leaf", "sync-pods"),
+        ):
             told = self.directory / name / "kustomization.yaml"
             before = {each["metadata"]["name"] for each in self.build(name)}
             told.write_text(told.read_text() + f"components: [../{component}]\n")
             built = self.build(name)
             names = {each["metadata"]["name"] for each in built}
-            self.assertEqual(names - before, {"exec-nodeserver:sync-pods"})
+            self.assertEqual(names - before, {f"exec-nodeserver:{role}"})
             for each in built:
                 if each["kind"] == "Deployment":
                     (container,) = each["spec"]["template"]["spec"]["containers"]

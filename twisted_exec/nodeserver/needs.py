@@ -90,8 +90,11 @@ def leaf_rules() -> tuple[Rule, ...]:
 
 
 def machine_rules() -> tuple[Rule, ...]:
-    """Of a ClusterRole in the root, where machines are shown as Pods."""
-    return (_on(PODS.resource, "create"),)
+    """Of a ClusterRole in the root, where a leaf's machines are shown there as Pods (``pods: machines``)."""
+    return (
+        _on(PODS.resource, "create", "delete"),
+        _on(PODS.resource, "patch", sub="status"),
+    )
 
 
 def sync_root_rules() -> tuple[Rule, ...]:
