@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
+from tests.apiserver.test_exposed import ExposedTestCase
 from tests.nodeserver.support import put_leaf_pod, put_pod, simple
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.config import ClientConfig
@@ -35,7 +36,8 @@ def status(code: int, message: str, **details: str) -> bytes:
     return json.dumps({**told, "reason": "X", "details": details}).encode()
 
 
-NO_POD = status(404, 'pods "x" not found', kind="pods", name="x")
+NO_POD = status(404, 'pods "x" not found', kind="pods", name="NODESERVER_PROBE")
+NO_MACHINE = status(404, "not found", kind="machines", name="NODESERVER_PROBE")
 
 
 class Answers(Resource):
@@ -207,6 +209,7 @@ class VerdictTests(SynchronousTestCase):
         """Only an API server that looked for the Pod would have let a stream through."""
         for code, body, expected in (
             (404, NO_POD, "True ExecAllowed"),
+            (404, NO_MACHINE, "True ExecAllowed"),
             (404, status(404, "no", kind="machines", name="NODESERVER_PROBE"), "True ExecAllowed"),
             (404, status(404, "no", kind="machines", name="another"), "False ExecRefused"),
             (404, b"404 page not found", "False NoAPIServer"),
@@ -223,3 +226,16 @@ class VerdictTests(SynchronousTestCase):
         told = exec_verdict(500, b"<html>\x1b[2J\n" + b"x" * 60_000)[2]
         self.assertTrue(told.isprintable())
         self.assertLess(len(told), 400)
+
+
+class MachinesTests(ExposedTestCase):
+    """Before an API server of ours that shows machines as Pods."""
+
+    def test_allowed(self) -> None:
+        """Who may open consoles there is told so, also who sees but those that are exposed."""
+        path = "/api/v1/namespaces/default/pods/NODESERVER_PROBE/exec?command=true&stdout=true"
+        for user, expected in (("admin", "ExecAllowed"), ("leaf", "ExecAllowed")):
+            answer = self.ask("POST", path, user=user)
+            self.assertEqual(exec_verdict(answer.code, answer.body)[:2], ("True", expected))
+        answer = self.ask("POST", path, user="nobody")
+        self.assertEqual(exec_verdict(answer.code, answer.body)[0], "False")
