@@ -11,6 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import patch
+from twisted_exec.api.schema import array, integer, string, struct
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
 from .counted import Counted, counted
@@ -41,6 +42,22 @@ class MergeTests(SynchronousTestCase):
             before = copy.deepcopy(target)
             self.assertEqual(patch.merge(target, change), result)
             self.assertEqual(target, before)
+
+
+KEYED = struct(
+    {
+        "l": array(
+            struct(
+                {
+                    "name": string(),
+                    "in": array(struct({"k": integer()}), keys=["k"]),
+                }
+            ),
+            keys=["name"],
+        ),
+        "o": array(integer()),
+    }
+)
 
 
 class StrategicTests(SynchronousTestCase):
@@ -94,6 +111,34 @@ class StrategicTests(SynchronousTestCase):
         self.assertEqual(
             patch.strategic({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 2}}), {"a": {"c": 2}}
         )
+
+    def test_items(self) -> None:
+        """Items that have a key are merged, added and taken away one by one, in their order."""
+        target = {"l": [{"name": "a", "x": 1, "in": [{"k": 1, "v": 1}]}, {"name": "b"}], "o": [1]}
+        change = {
+            "$setElementOrder/l": [{"name": "c"}, {"name": "a"}],
+            "l": [
+                {"name": "c"},
+                {"name": "a", "y": 2, "in": [{"k": 2}]},
+                {"name": "b", "$patch": "delete"},
+            ],
+            "o": [2],
+        }
+        found = patch.strategic(target, change, KEYED)
+        merged = {"name": "a", "x": 1, "in": [{"k": 1, "v": 1}, {"k": 2}], "y": 2}
+        self.assertEqual(found, {"l": [merged, {"name": "c"}], "o": [2]})
+
+    def test_items_replaced(self) -> None:
+        """A list with keys can still be replaced as a whole."""
+        change = {"l": [{"$patch": "replace"}, {"name": "c"}]}
+        found = patch.strategic({"l": [{"name": "a"}]}, change, KEYED)
+        self.assertEqual(found, {"l": [{"name": "c"}]})
+
+    def test_items_without_keys(self) -> None:
+        """An item that cannot be told from the others is refused."""
+        for item in ({}, "a", {"name": None}, {"name": {}}, ["name"]):
+            with self.assertRaises(BadRequest):
+                patch.strategic({"l": []}, {"l": [item]}, KEYED)
 
     def test_unknown_directives(self) -> None:
         """A directive that is not obeyed is refused, never stored."""

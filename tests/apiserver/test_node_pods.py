@@ -128,6 +128,16 @@ class ObjectTests(NodePodsTestCase):
         patch = {"spec": {"activeDeadlineSeconds": 61}}
         self.refused(422, "PATCH", f"{PODS}/web", patch, content_type=MERGE)
 
+    def test_as_kubectl_patches(self) -> None:
+        """A patch that names one container leaves the others as they are."""
+        two = [{"name": "a", "image": "x:1", "command": ["sh"]}, {"name": "b", "image": "y:1"}]
+        self.make(containers=two)
+        patch = {"spec": {"containers": [{"name": "b", "image": "y:2"}]}}
+        kind = "application/strategic-merge-patch+json"
+        new = self.answer("PATCH", f"{PODS}/web", patch, content_type=kind)
+        told = [(each["image"], each.get("command")) for each in new["spec"]["containers"]]
+        self.assertEqual(told, [("x:1", ["sh"]), ("y:2", None)])
+
     def test_more_containers(self) -> None:
         """None is added."""
         made = self.make()

@@ -2,8 +2,8 @@
 Patches: merge (RFC 7386), JSON patch (RFC 6902), and strategic merge as far as it is a merge.
 
 None of these functions changes its arguments.  A strategic merge patch is
-taken as a merge patch: lists are replaced, except ``metadata.finalizers``,
-which kubectl patches element by element.  What a server-side apply comes to is
+taken as a merge patch, but that lists whose items have a key are merged item by item, and so is
+``metadata.finalizers``, which kubectl patches element by element; other lists are replaced.  What a server-side apply comes to is
 said in :mod:`twisted_exec.api.ownership`; here its body is read.
 
 Which refusal is 400 and which 422 is as kube-apiserver has it
@@ -22,6 +22,7 @@ import jsonpatch
 import jsonpointer
 
 from twisted_exec.api import body, fields
+from twisted_exec.api.schema import Schema
 from twisted_exec.api.status import APIError, BadRequest, RequestEntityTooLarge
 
 MERGE = "application/merge-patch+json"
@@ -41,7 +42,10 @@ _Object = dict[str, Any]
 
 
 def reader(
-    media_type: str, raw: bytes, duplicates: list[str] | None = None
+    media_type: str,
+    raw: bytes,
+    duplicates: list[str] | None = None,
+    schema: Schema | None = None,
 ) -> Callable[[_Object], _Object]:
     """
     What carries out a patch.
@@ -50,6 +54,7 @@ def reader(
     :param raw: the request's body; what is wrong with it is said when it is
         carried out, since whether there is an object at all comes first.
     :param duplicates: as for :func:`twisted_exec.api.body.decode`, then.
+    :param schema: of the objects, which says what lists have keys; ``None``: none have.
     :return: from an object, which stays as it is, to the new one.  It raises
         :class:`BadRequest` for what is no patch or leaves no object, and
         :class:`APIError` with code 422 for what cannot be carried out.
@@ -64,8 +69,9 @@ def reader(
             return _whole(json_patch(old, wanted), old)
         if not isinstance(wanted, dict):
             raise BadRequest("error decoding patch: it is not an object")
-        change = strategic if media_type == STRATEGIC else merge
-        return _whole(change(old, wanted), old)
+        if media_type == STRATEGIC:
+            return _whole(strategic(old, wanted, schema), old)
+        return _whole(merge(old, wanted), old)
 
     return patched
 
@@ -121,14 +127,16 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def strategic(target: Any, patch: Any) -> Any:
+def strategic(target: Any, patch: Any, schema: Schema | None = None) -> Any:
     """
     A strategic merge patch as a merge patch.
 
     ``$setElementOrder`` and ``$retainKeys`` only order and tidy and are left
-    out; ``$patch: replace`` and ``$deleteFromPrimitiveList`` are obeyed.
+    out; ``$patch: replace``, ``$patch: delete`` of an item and ``$deleteFromPrimitiveList`` are
+    obeyed.
 
-    :raises BadRequest: another directive.
+    :param schema: of the target, as far as it is known.
+    :raises BadRequest: another directive, or an item without its key.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -143,8 +151,49 @@ def strategic(target: Any, patch: Any) -> Any:
             before = _list(result.get(key))
             result[key] = before + _less(value, before)
         else:
-            result[key] = strategic(result.get(key), value)
+            inner = _inner(schema, key)
+            if isinstance(value, list) and (name := _key_of(inner)):
+                result[key] = _merged(_list(result.get(key)), value, name, inner, key)
+            else:
+                result[key] = strategic(result.get(key), value, inner)
     return result
+
+
+def _inner(schema: Schema | None, key: str) -> Schema | None:
+    if schema is None:
+        return None
+    found: Schema | None = schema.get("properties", {}).get(key)
+    return schema.get("additionalProperties") if found is None else found
+
+
+def _key_of(schema: Schema | None) -> str:
+    """By which field a list's items are told apart; empty when that is not one field."""
+    keys = (schema or {}).get("x-kubernetes-list-map-keys", ())
+    return str(keys[0]) if len(keys) == 1 else ""
+
+
+def _merged(
+    before: list[Any], items: list[Any], name: str, schema: Schema | None, where: str
+) -> list[Any]:
+    """A list into whose items others are merged; new ones are at its end."""
+    told = [_item(each, name, where) for each in items if each != {"$patch": "replace"}]
+    kept = {} if len(told) < len(items) else {each.get(name): each for each in before}
+    for each in told:
+        if each.get("$patch") == "delete":
+            kept.pop(each[name], None)
+        else:
+            of_one = (schema or {}).get("items")
+            kept[each[name]] = strategic(kept.get(each[name]), each, of_one)
+    return list(kept.values())
+
+
+def _item(item: Any, name: str, where: str) -> _Object:
+    key = item.get(name) if isinstance(item, dict) else None
+    if not isinstance(item, dict) or isinstance(key, dict | list) or key is None:
+        raise BadRequest(
+            f"strategic merge patch: an item of {where} does not contain its merge key: {name}"
+        )
+    return item
 
 
 def _list(value: Any) -> list[Any]:

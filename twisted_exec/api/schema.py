@@ -9,7 +9,9 @@ resources.  Only what the kinds here need exists: ``type``, ``properties``,
 ``minimum``, ``maximum``, ``pattern``, ``format: date-time``,
 ``x-kubernetes-int-or-string``, and what says how values merge:
 ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
-``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.structured`).
+``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.structured`), and
+``x-kubernetes-patch-strategy`` with ``x-kubernetes-patch-merge-key`` (see
+:mod:`twisted_exec.api.patch`).
 """
 
 from __future__ import annotations
@@ -68,10 +70,13 @@ def array(
     :param keys: fields that tell its items apart; then each item has writers of its own.
     :param unique: it is a set of scalars; then each of them has writers of its own.
     """
-    kind = "map" if keys else "set" if unique else "atomic"
+    kind, keys = "map" if keys else "set" if unique else "atomic", list(keys)
     schema: dict[str, Any] = {"type": "array", "items": items, "x-kubernetes-list-type": kind}
     if keys:
-        schema["x-kubernetes-list-map-keys"] = list(keys)
+        schema["x-kubernetes-list-map-keys"] = keys
+    if len(keys) == 1:
+        # The same for strategic merge patches: what kubectl sends depends on it.
+        schema |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": keys[0]}
     return _described(schema, description)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
-from twisted_exec.api import body, fields, patch
+from twisted_exec.api import body, fields, patch, strategy
 from twisted_exec.api.fields import Cause
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import (
@@ -219,7 +219,9 @@ class REST:
             if applying:
                 obj, created = await self._apply(request, target, query, options)
             else:
-                make = patch.reader(media_type, request.content.read(), options.duplicates)
+                schema = strategy.full_schema(target.kind)
+                raw, duplicates = request.content.read(), options.duplicates
+                make = patch.reader(media_type, raw, duplicates, schema)
                 obj = await self._verbs.patch(request.requester, target, make, options)
                 created = False
         self._respond(request, 201 if created else 200, target.kind, obj, form, options)
