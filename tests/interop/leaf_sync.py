@@ -15,8 +15,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import needs
+from tests.docs.deploy_roles import more_rights, rights_in_leaf
 from tests.interop.hosts import HostCluster, kubectl
 from tests.interop.leaf_clusters import LEAF_NODE, NODE_SERVER, ROOT_NODE, LeafClusters
+from twisted_exec.nodeserver.needs import sync_leaf_rules
 
 MANY = 200
 RUNNING = {
@@ -50,10 +52,21 @@ class LeafSync(SynchronousTestCase):
             self.clusters = clusters = LeafClusters("sync")
             ending.callback(clusters.stop)
             clusters.start()
-            clusters.start_node_server("--sync-pods")
+            self.known_as = self.allowed(clusters)
+            clusters.start_node_server("--sync-pods", leaf_kubeconfig=self.known_as)
             clusters.wait_for_node()
             self.addCleanup(ending.pop_all().close)
         self.root, self.leaf = clusters.root, clusters.leaf
+
+    def allowed(self, clusters: LeafClusters) -> str:
+        """A kubeconfig of somebody who may do in the leaf what the manifests say, and no more."""
+        user = "a-syncer"
+        for each in [*rights_in_leaf(), *more_rights("sync-pods", sync_leaf_rules())]:
+            if each["kind"] == "ClusterRoleBinding":
+                group = "rbac.authorization.k8s.io"
+                each = {**each, "subjects": [{"kind": "User", "name": user, "apiGroup": group}]}
+            clusters.leaf.apply(each)
+        return clusters.leaf.user(user, [])
 
     def until(self, what: str, condition: Callable[[], Any]) -> None:
         self.clusters.programs.until(what, condition)
@@ -176,7 +189,7 @@ class LeafSync(SynchronousTestCase):
         self.until("pods", lambda: kubectl(self.leaf.kubeconfig, *query).count("pod/") == MANY)
         self.quiet()
         self.clusters.programs.end(NODE_SERVER)
-        self.clusters.start_node_server("--sync-pods", name="second")
+        self.clusters.start_node_server("--sync-pods", name="second", leaf_kubeconfig=self.known_as)
         self.quiet()
 
     def quiet(self) -> None:
