@@ -300,22 +300,26 @@ class KustomizeTests(SynchronousTestCase):
         self.assertIn("Deployment", {each["kind"] for each in built})
         self.assertIn("ClusterRole", {each["kind"] for each in self.build("leaf")})
 
-    def test_mirrored_pods(self) -> None:
-        """Components add what mirroring Pods needs, and nothing else has it."""
+    def test_node_server_more(self) -> None:
+        """Components add what mirroring Pods or showing machines needs, and nothing else has it."""
         for name, component, role in (
             ("nodeserver", "sync-pods", "sync-pods"),
+            ("nodeserver", "machine-pods", "machine-pods"),
             ("leaf", "sync-pods-leaf", "sync-pods"),
         ):
             told = self.directory / name / "kustomization.yaml"
-            before = {each["metadata"]["name"] for each in self.build(name)}
-            told.write_text(told.read_text() + f"components: [../{component}]\n")
+            text, before = told.read_text(), self.build(name)
+            told.write_text(text + f"components: [../{component}]\n")
             built = self.build(name)
-            names = {each["metadata"]["name"] for each in built}
-            self.assertEqual(names - before, {f"exec-nodeserver:{role}"})
+            told.write_text(text)
+            had = {each["metadata"]["name"] for each in before}
+            added = {each["metadata"]["name"] for each in built} - had
+            self.assertEqual(added, {f"exec-nodeserver:{role}"})
             for each in built:
                 if each["kind"] == "Deployment":
                     (container,) = each["spec"]["template"]["spec"]["containers"]
-                    self.assertTrue(deploy.options_of(deploy.command_of(container))["sync-pods"])
+                    options = deploy.options_of(deploy.command_of(container))
+                    self.assertEqual(bool(options["sync-pods"]), component == "sync-pods")
 
     def test_example(self) -> None:
         """What is deployed names the image, the dialect and the CA that users have given."""
