@@ -92,6 +92,8 @@ class KubeClientContract:
         whole = await self.client.list(MACHINES)
         self.assertEqual([item["metadata"]["name"] for item in whole["items"]], ["a", "b", "c"])
         self.assertTrue(whole["metadata"]["resourceVersion"])
+        trimmed = await self.client.list(MACHINES, trim=lambda obj: {"of": obj["metadata"]["name"]})
+        self.assertEqual(trimmed["items"], [{"of": name} for name in "abc"])
         one = await self.client.list(MACHINES, "other")
         self.assertEqual([item["metadata"]["name"] for item in one["items"]], ["c"])
 

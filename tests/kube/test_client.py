@@ -231,6 +231,24 @@ class VerbTests(ClientTestCase):
         self.assertEqual(whole["metadata"], {"resourceVersion": "9"})
         self.assertIn("continue=k%2F%26", self.server.asked[1][1])
 
+    async def test_pages_trimmed(self) -> None:
+        """A list that is trimmed is so page by page: no more than one is ever held whole."""
+        told: list[str] = []
+
+        def answer(request: Request) -> Any:
+            told.append("page")
+            more = {} if b"continue" in request.args else {"continue": "k"}
+            return {"items": [{"metadata": {"name": "a"}, "spec": {}}], "metadata": more}
+
+        def trim(obj: Any) -> Any:
+            told.append("trimmed")
+            return {"metadata": obj["metadata"]}
+
+        self.server.handler = answer
+        whole = await self.client.list(MACHINES, trim=trim)
+        self.assertEqual(whole["items"], [{"metadata": {"name": "a"}}] * 2)
+        self.assertEqual(told, ["page", "trimmed"] * 2)
+
     async def test_pages_expired(self) -> None:
         """When the pages' version is gone, the list is fetched in one piece."""
 

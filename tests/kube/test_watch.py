@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Expired, Forbidden, TooManyRequests
-from twisted_exec.kube.watch import BATCH, LONGEST_PAUSE_SECONDS, Backoff, Reflector
+from twisted_exec.kube.watch import LONGEST_PAUSE_SECONDS, Backoff, Reflector
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
 MACHINES = kinds.MACHINES.resource
@@ -67,25 +67,6 @@ class ReflectorTests(SynchronousTestCase):
 
     def delete(self, name: str) -> None:
         self.successResultOf(self.client.delete(MACHINES, name, "lab"))
-
-    def test_many(self) -> None:
-        """A long list is taken in by and by, and is there whole or not at all."""
-        for number in range(BATCH + 1):
-            self.machine(f"m{number}")
-        self.reflector.start()
-        self.assertEqual((len(self.reflector), self.reflector.synced), (0, False))
-        self.clock.advance(0)
-        self.assertEqual((len(self.reflector), self.reflector.synced), (BATCH + 1, True))
-        self.machine("later")
-        self.assertEqual(len(self.reflector), BATCH + 2)
-
-    def test_stopped_in_a_long_list(self) -> None:
-        """Nothing is left of one that is not waited for."""
-        for number in range(BATCH):
-            self.machine(f"m{number}")
-        self.reflector.start()
-        self.successResultOf(self.reflector.stop())
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_trimmed(self) -> None:
         """Only what is asked for is kept, of what is listed and of what a watch tells."""

@@ -117,11 +117,12 @@ class KubeClient:
         *,
         field_selector: str = "",
         label_selector: str = "",
+        trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.list`; pages are fetched one after another."""
         path = resource.path(namespace)
         query = _selectors(field_selector, label_selector)
-        return Deferred.fromCoroutine(self._list(path, query))
+        return Deferred.fromCoroutine(self._list(path, query, trim))
 
     def create(
         self,
@@ -220,24 +221,28 @@ class KubeClient:
         except APIError as refused:
             raise told_why(refused, self.config) from None
 
-    async def _list(self, path: str, query: dict[str, str]) -> Object:
-        whole = await self._page(path, query | {"limit": str(PAGE)})
+    async def _list(
+        self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
+    ) -> Object:
+        whole = await self._page(path, query | {"limit": str(PAGE)}, trim)
         for _ in range(MAX_PAGES):
             more = whole["metadata"].pop("continue", "")
             if not more:
                 return whole
             try:
-                page = await self._page(path, query | {"limit": str(PAGE), "continue": more})
+                page = await self._page(path, query | {"limit": str(PAGE), "continue": more}, trim)
             except APIError as gone:
                 if gone.code != 410:
                     raise
                 # The pages' common version was compacted: one large answer instead.
-                return await self._page(path, query)
+                return await self._page(path, query, trim)
             whole["items"] += page["items"]
             whole["metadata"] = page["metadata"]
         raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
 
-    async def _page(self, path: str, query: dict[str, str]) -> Object:
+    async def _page(
+        self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
+    ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
         page = await self._asked(Request("GET", target, repeatable=True))
         items, metadata = page.get("items"), page.get("metadata")
@@ -249,6 +254,8 @@ class KubeClient:
             or not all(_is_object(item) for item in page["items"])
         ):
             raise BadGateway(f"{path}: the API server's answer is not a list of objects")
+        if trim is not None:
+            page["items"] = [trim(item) for item in page["items"]]
         return page
 
     async def _watch(

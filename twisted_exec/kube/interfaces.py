@@ -35,8 +35,14 @@ class IKubeClient(Interface):
         *,
         field_selector: str = "",
         label_selector: str = "",
+        trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
-        """Fires with the whole list object (``items``, ``metadata.resourceVersion``)."""
+        """
+        Fires with the whole list object (``items``, ``metadata.resourceVersion``).
+
+        :param trim: what is kept of an item, which it may change in place.  A list that comes in
+            pages is never held whole as it was.
+        """
 
     def create(
         resource: Resource,

@@ -33,9 +33,6 @@ LONGEST_PAUSE_SECONDS = 30.0
 # too old, must not make us spin.
 SHORT_WATCH_SECONDS = 1.0
 
-BATCH = 1000
-"""So many objects of a list are taken in at once."""
-
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
@@ -105,7 +102,7 @@ class Reflector:
         field_selector: str = "",
         label_selector: str = "",
         on_change: Change | None = None,
-        trim: Callable[[Object], Object] = lambda obj: obj,
+        trim: Callable[[Object], Object] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
@@ -184,8 +181,11 @@ class Reflector:
                 await self._pause(refused.message, refused.retry_after_seconds or 0)
 
     async def _list(self) -> None:
-        listed = await self._client.list(self.resource, self._namespace, **self._selectors)
-        self._replace(await self._trimmed(listed["items"]))
+        # Whoever answers lists need not know of trimming, unless it is asked for.
+        keep = {} if self._trim is None else {"trim": self._trim}
+        asked: dict[str, Any] = {**self._selectors, **keep}
+        listed = await self._client.list(self.resource, self._namespace, **asked)
+        self._replace({key_of(obj): obj for obj in listed["items"]})
         self._version = str(listed["metadata"].get("resourceVersion") or "0")
         self._listed = self._clock.seconds()
         self.problem = ""
@@ -194,17 +194,6 @@ class Reflector:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
-
-    async def _trimmed(self, items: list[Any]) -> dict[Key, Object]:
-        """Those of a list that are kept; what is not is let go on the way."""
-        kept: dict[Key, Object] = {}
-        for number, obj in enumerate(items, 1):
-            kept[key_of(obj)] = self._trim(obj)
-            items[number - 1] = None
-            if number % BATCH == 0:
-                # A hundred thousand take seconds; others are to be served meanwhile.
-                await deferLater(self._clock, 0)
-        return kept
 
     async def _watch_once(self) -> None:
         begun = self._clock.seconds()
@@ -249,7 +238,7 @@ class Reflector:
             self._version = str(version)
         self._current()
         if kind in ("ADDED", "MODIFIED"):
-            self._put(self._trim(obj))
+            self._put(obj if self._trim is None else self._trim(obj))
         elif kind == "DELETED":
             self._drop(key_of(obj))
 

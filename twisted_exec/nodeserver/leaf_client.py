@@ -76,11 +76,16 @@ class LeafClient:
         *,
         field_selector: str = "",
         label_selector: str = "",
+        trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.list`."""
         return self._ask(
             lambda client: client.list(
-                resource, namespace, field_selector=field_selector, label_selector=label_selector
+                resource,
+                namespace,
+                field_selector=field_selector,
+                label_selector=label_selector,
+                trim=trim,
             )
         )
 

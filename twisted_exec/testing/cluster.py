@@ -220,6 +220,7 @@ class MemoryClient:
         *,
         field_selector: str = "",
         label_selector: str = "",
+        trim: Callable[[Object], Object] | None = None,
     ) -> Deferred[Object]:
         """See :meth:`IKubeClient.list`."""
         return self._do(
@@ -227,7 +228,7 @@ class MemoryClient:
             resource,
             namespace,
             "",
-            lambda: self._list(resource, namespace, field_selector, label_selector),
+            lambda: self._list(resource, namespace, field_selector, label_selector, trim),
         )
 
     def create(
@@ -335,7 +336,12 @@ class MemoryClient:
         return copy.deepcopy(self._cluster.find(resource, namespace, name)[1])
 
     def _list(
-        self, resource: Resource, namespace: str, field_selector: str, label_selector: str
+        self,
+        resource: Resource,
+        namespace: str,
+        field_selector: str,
+        label_selector: str,
+        trim: Callable[[Object], Object] | None,
     ) -> Object:
         kind = self._cluster.kind(resource)
         selection = _Selection(kind, namespace, field_selector, label_selector)
@@ -348,7 +354,7 @@ class MemoryClient:
             "apiVersion": resource.api_version,
             "kind": kind.list_kind,
             "metadata": {"resourceVersion": str(self._cluster.version)},
-            "items": copy.deepcopy(chosen),
+            "items": [(trim or _whole)(copy.deepcopy(each)) for each in chosen],
         }
 
     def _create(self, resource: Resource, obj: Object, namespace: str) -> Object:
@@ -439,6 +445,10 @@ class MemoryClient:
         new["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
         new["metadata"][_GRACE] = seconds
         return copy.deepcopy(old) if new == old else self._cluster.put(key, new)
+
+
+def _whole(obj: Object) -> Object:
+    return obj
 
 
 def _order(item: tuple[Key, Object]) -> tuple[str, str]:
