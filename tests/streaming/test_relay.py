@@ -41,6 +41,7 @@ class RelayCase(SynchronousTestCase):
     """A relay between a client and backends in memory."""
 
     answer_seconds: float | None = 10
+    keeps_connections = True
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -54,6 +55,7 @@ class RelayCase(SynchronousTestCase):
             sessions=self.sessions,
             clock=self.clock,
             answer_seconds=self.answer_seconds,
+            keeps_connections=self.keeps_connections,
         )
         self.server = MemoryServer(Relaying(relay), self.clock)
 

@@ -91,10 +91,9 @@ class LogLocator:
 def log_routes(hop: Hop) -> list[Route]:
     """``/containerLogs``, with and without the Pod's UID."""
     locator = LogLocator(hop)
-    reading, following = (
-        Relay(locator, sessions=hop.sessions, clock=hop.clock, answer_seconds=seconds)
-        for seconds in (ANSWER_SECONDS, None)
-    )
+    about = {"sessions": hop.sessions, "clock": hop.clock}
+    reading = Relay(locator, **about, answer_seconds=ANSWER_SECONDS)
+    following = Relay(locator, **about, answer_seconds=None, keeps_connections=False)
 
     async def answer(request: Request, names: Mapping[str, str]) -> None:
         relay = following if follows(request.args) else reading

@@ -19,6 +19,7 @@ from __future__ import annotations
 from functools import partial
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from twisted_exec.api.status import APIError, BadGateway, MethodNotAllowed, Unauthorized
@@ -32,8 +33,9 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.proxy import naming, outcome
 from twisted_exec.streaming.sessions import Session, Sessions
 from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.text_connection import TextConnection, can_carry
 from twisted_exec.streaming.text_socket import TextSocket
-from twisted_exec.streaming.text_stream import Flow, TextAnswer, TextStream
+from twisted_exec.streaming.text_stream import TextAnswer, TextStream
 from twisted_exec.streaming.upgrade_client import (
     AskingFactory,
     UpgradeRefused,
@@ -52,6 +54,8 @@ class Relay:
     :param connect_seconds: for each address, TLS included.
     :param answer_seconds: from the request to the head of the answer; ``None``: without limit.
     :param end_seconds: how long the log of a deleted machine may take for its last words.
+    :param keeps_connections: a connection may be used again after a text; without that it ends with
+        it, and one that goes on for hours holds less.
     :param downloads: makes connections, and says what of the answers to them is a text.
     """
 
@@ -64,11 +68,13 @@ class Relay:
         connect_seconds: float = 5,
         answer_seconds: float | None = 10,
         end_seconds: float = 2,
+        keeps_connections: bool = True,
         downloads: AskingFactory = DOWNLOADS,
     ) -> None:
         self.locator, self.sessions, self.clock = locator, sessions, clock
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.downloads = end_seconds, downloads
+        self.keeps_connections = keeps_connections
 
     async def handle(self, request: Request) -> None:
         """
@@ -106,7 +112,7 @@ class _Passage:
         request.subject = location.subject
         session = sessions.open(location.subject)
         try:
-            self._text = text_of(request, self._pause, self._resume)
+            self._text = self._form()(request, self._pause, self._resume)
             reaching = Deferred.fromCoroutine(self._reach(location))
             if self._relay.answer_seconds is None:
                 session.wait(lambda ending: reaching.cancel())
@@ -117,6 +123,14 @@ class _Passage:
                 session.over(reason, code=code)
                 raise
         self._pass_on(session)
+
+    def _form(self) -> type[TextAnswer | TextSocket | TextConnection]:
+        """What is to be answered with."""
+        if is_upgrade(self._request) == WEBSOCKET:
+            return TextSocket
+        if self._relay.keeps_connections or not can_carry(self._request):
+            return TextAnswer
+        return TextConnection
 
     def _pause(self) -> None:
         if self._download is not None:
@@ -150,7 +164,11 @@ class _Passage:
     def _pass_on(self, session: Session) -> None:
         text = self._text
         del self._request  # a follower who waits for hours owns next to nothing
-        text.begin()
+        try:
+            text.begin()
+        except ConnectionDone:  # in this very turn
+            self._over(session, "client closed")
+            raise CancelledError from None
         text.watch()
         text.done.addCallback(partial(self._over, session))
         session.carry(self._end, partial(text.cut, "cut"))
@@ -183,16 +201,6 @@ class _Passage:
             )
         else:
             self._text.break_off(ending.reason, ending)
-
-
-def text_of(request: Request, pause: Flow, resume: Flow) -> TextStream:
-    """
-    What a request asks to be answered with.
-
-    :raises APIError: it is a WebSocket's, and no handshake that we can answer.
-    """
-    form = TextSocket if is_upgrade(request) == WEBSOCKET else TextAnswer
-    return form(request, pause, resume)
 
 
 def _refusal(label: str, refused: UpgradeRefused, location: Location) -> APIError:
