@@ -120,7 +120,9 @@ class KeptTests(TestCase):
             subresource="status",
         )
         await self.act(preferred=("InternalDNS", "InternalIP"))
-        node = await self.until(lambda node: "LeafExecAllowed" in str(node) and self._probed(node))
+        node = await self.until(
+            lambda node: node.get("status", {}).get("capacity") and self._probed(node)
+        )
         self.assertEqual(self.reason(node, "LeafExecAllowed"), "True ExecAllowed")
         self.assertEqual(self.reason(node, "LeafReady"), "True LeafAnswers")
         self.assertEqual(self.reason(node, "Ready"), "True LeafReady")
@@ -135,14 +137,17 @@ class KeptTests(TestCase):
         )
         self.assertEqual(node["status"]["capacity"], {"cpu": "8", "memory": "16Gi"})
         self.assertTrue(node["status"]["nodeInfo"]["kubeletVersion"].startswith("v1."))
-        lease = await self.clusters.root.admin.get(LEASES.resource, KEPT, "kube-node-lease")
-        self.assertEqual(lease["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"])
+        leases: list[Any] = []
+        while not leases:
+            listed = await self.clusters.root.admin.list(LEASES.resource, "kube-node-lease")
+            leases = listed["items"]
+            await deferLater(reactor, 0.05)
+        (owner,) = leases[0]["metadata"]["ownerReferences"]
+        self.assertEqual(owner["uid"], node["metadata"]["uid"])
 
     def _probed(self, node: Any) -> bool:
-        return all(
-            "NotProbedYet" not in self.reason(node, type)
-            for type in ("LeafExecAllowed", "RootReachesNodeServer")
-        )
+        told = [self.reason(node, type) for type in ("LeafExecAllowed", "RootReachesNodeServer")]
+        return all(reason and "NotProbedYet" not in reason for reason in told)
 
     async def test_hostname(self) -> None:
         """A leaf's Hostname wins with a kube-apiserver's own order: an Event on the Node says so."""
