@@ -4,6 +4,8 @@ Tests for :mod:`twisted_exec.apiserver.node_pods_streams`, with a kubelet behind
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -20,7 +22,9 @@ from twisted_exec.kube.connection import endpoint
 from twisted_exec.streaming.download_client import DOWNLOADS, fetch
 from twisted_exec.streaming.interfaces import MACHINE_DELETED
 from twisted_exec.streaming.negotiation import OVER_SPDY
+from twisted_exec.streaming.site import Dispatcher, Request
 from twisted_exec.streaming.upgrade_client import UpgradeRefused, UpgradeRequest, connect_first
+from twisted_exec.streaming.upgrade_server import is_upgrade
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
 from twisted_exec.wire.channel import V4, V5, Channel
@@ -384,3 +388,43 @@ class ProxyTests(KubeletCase):
         """There is no such Node."""
         code, _ = await self.text("/api/v1/nodes/none/proxy/healthz")
         self.assertEqual(code, 404)
+
+
+class _Older(Dispatcher):
+    """Before a kubelet: refuses WebSockets as Go's server does, and passes on all else."""
+
+    def __init__(self, kubelet: Dispatcher) -> None:
+        super().__init__()
+        self._kubelet = kubelet
+        self.refused = 0
+
+    async def dispatch(self, request: Request) -> None:
+        if is_upgrade(request) == b"websocket":
+            self.refused += 1
+            request.setResponseCode(403)
+            request.finish()
+        else:
+            await self._kubelet.dispatch(request)
+
+
+class OlderKubeletTests(KubeletCase):
+    """A kubelet that knows nothing but SPDY, as those of Kubernetes up to 1.35."""
+
+    async def setUp(self) -> None:
+        await super().setUp()
+        site: Any = self.kubelet._site
+        self.older = site.resource = _Older(site.resource)
+
+    async def test_exec(self) -> None:
+        """Who comes by a WebSocket is translated for."""
+        for protocol in (V5, V4):
+            caller = await self.exec("cat", protocol=protocol, query="stdin=true&stdout=true")
+            caller.type(b"hello")
+            await caller.printed(b"hello")
+            caller.carrier.close()
+            await until(lambda: caller.why is not None)  # noqa: B023
+        self.assertEqual(self.older.refused, 2)
+        self.assertEqual(
+            {each.uri for each in self.kubelet.seen},
+            {f"/exec/default/{POD}/main?command=cat&input=1&output=1"},
+        )
