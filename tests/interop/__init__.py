@@ -35,6 +35,10 @@ nothing, passes them over.
   ``KUBE_APISERVER_OLDEST`` says.  (What its module lacks is the generated OpenAPI document; without
   that document one can be built of it.)
 
+* ``leaf_sync``: Pods that a node server makes in a leaf, with the same programs, for a minute and a
+  half; and ``kubelet_double``: the kubelet that is shipped for tests, asked the same as
+  ``kubelet-node``, for a second.
+
 * ``leaf_figures``: ``kubectl top`` in such a root, for a minute; with a metrics-server besides, as
   ``metrics-server`` on ``PATH`` or where ``METRICS_SERVER`` says.  To build it::
 

@@ -294,7 +294,7 @@ class LogTests(KubeletCase):
             "sinceSeconds=5": b"",
             "stream=Stderr": b"two\n",
             "stream=Stdout": b"one\nthree\n",
-            "timestamps=true&tailLines=1": b"2026-01-02T03:04:07.5Z three\n",
+            "timestamps=true&tailLines=1": b"2026-01-02T03:04:07.500000000Z three\n",
         }.items():
             self.assertEqual(await self.get(f"{base}?{query}"), told, query)
 

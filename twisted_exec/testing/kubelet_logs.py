@@ -117,9 +117,8 @@ class Line:
             return b""
         if not options.timestamps:
             return self.text
-        nanoseconds = f"{self.at.microsecond:06}000".rstrip("0")
-        fraction = f".{nanoseconds}" if nanoseconds else ""
-        return f"{self.at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z ".encode() + self.text
+        at = self.at.astimezone(UTC)
+        return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}000Z ".encode() + self.text
 
 
 Wake = Callable[[], None]
