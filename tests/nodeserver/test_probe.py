@@ -17,6 +17,7 @@ from tests.apiserver.test_exposed import ExposedTestCase
 from tests.nodeserver.support import put_leaf_pod, put_pod, simple
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.config import ClientConfig
+from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.probe import (
     PAGE,
     LeafProbe,
@@ -98,6 +99,12 @@ class LeafProbeTests(ProbeTestCase):
         self.assertEqual((method, path), ("POST", self.exec_path))
         self.assertEqual(headers["upgrade"], "SPDY/3.1")
         self.assertEqual(headers["authorization"], "Bearer secret")
+
+    async def test_no_place_for_default(self) -> None:
+        """Where the leaf's namespace is that of another of the root, it is asked about all the same."""
+        self.leaf.namespace = Names({"shop": "default"}).namespace  # type: ignore[method-assign]
+        _, allowed = await Deferred.fromCoroutine(self.probe.look())
+        self.assertEqual(allowed[0], "True")
 
     async def test_where(self) -> None:
         """It is asked for where Pods of ours are: permissions may be of a namespace."""

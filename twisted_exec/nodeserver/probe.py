@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from twisted_exec.api.conditions import Told
 from twisted_exec.api.kinds.pods import PODS
-from twisted_exec.api.status import APIError, from_status, one_line
+from twisted_exec.api.status import APIError, NotFound, from_status, one_line
 from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.connection import endpoint, host_header, identity_headers
 from twisted_exec.kube.credentials import settled
@@ -194,7 +194,12 @@ class LeafProbe:
     def _namespace(self) -> str:
         """One where a stream is likely to be asked for: permissions may be a namespace's."""
         ours = next(iter(self._leaf.pods()), None)
-        return ours.namespace if ours is not None else str(self._leaf.namespace("default"))
+        if ours is not None:
+            return ours.namespace
+        try:
+            return str(self._leaf.namespace("default"))
+        except NotFound:  # the leaf's is another's of the root; it will do to ask about
+            return "default"
 
 
 def _away(reason: str, message: str) -> tuple[Told, Told]:
