@@ -91,9 +91,14 @@ class KeptTests(SynchronousTestCase):
         """
         where = f"--namespace={NAMESPACE}"
         self.clusters.start_node_server(where)
-        node = self.until("condition", lambda node: self._said(node, "AddressPreferred", "False"))
-        self.assertEqual(self.condition(node, "LeafExecAllowed"), "True ExecAllowed")
-        self.assertIn("False", self.condition(node, "ExecReady"))
+        for type, wanted in (
+            ("AddressPreferred", "False AnotherAddressFirst"),
+            ("LeafExecAllowed", "True ExecAllowed"),
+            ("ExecReady", "False RootCannotReachUs"),
+        ):
+            self.until(
+                type, lambda node, type=type, wanted=wanted: self.condition(node, type) == wanted
+            )
         self.clusters.programs.until(
             "event",
             lambda: f"dials the leaf's Hostname {LEAF_NODE}" in self.kubectl("get", "events"),
@@ -105,6 +110,7 @@ class KeptTests(SynchronousTestCase):
         self.until("port", lambda node: self.port(node) == first)
         self.clusters.add_pod()
         self.clusters.programs.until("exec", lambda: self.exec() == "through")
+        self.until("ready", lambda node: self.condition(node, "Ready") == "True LeafReady")
         wide = self.kubectl("get", "nodes", "-o", "wide").splitlines()
         row = dict(zip(wide[0].split(), wide[1].split(), strict=False))
         self.assertEqual((row["INTERNAL-IP"], row["STATUS"]), (LEAF_ADDRESS, "Ready"))
@@ -118,7 +124,3 @@ class KeptTests(SynchronousTestCase):
         # It may not have the root try, and its own look says less.
         wanted = "Unknown NotPermitted"
         self.until("probe", lambda node: self.condition(node, "RootReachesNodeServer") == wanted)
-
-    def _said(self, node: Any, type: str, status: str) -> bool:
-        told = self.condition(node, type)
-        return told.startswith(status) and "NotProbedYet" not in told
