@@ -39,6 +39,9 @@ nothing, passes them over.
   half; and ``kubelet_double``: the kubelet that is shipped for tests, asked the same as
   ``kubelet-node``, for a second.
 
+* ``leaf_older``: a leaf of 1.20 below a root of 1.36, and one that is killed; with the programs of
+  ``leaf_table``, for a minute.
+
 * ``leaf_figures``: ``kubectl top`` in such a root, for a minute; with a metrics-server besides, as
   ``metrics-server`` on ``PATH`` or where ``METRICS_SERVER`` says.  To build it::
 

@@ -7,10 +7,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tests.streaming.foreign import OLD, Foreign
-from twisted_exec.api.status import APIError
+from twisted_exec.api.status import APIError, BadRequest
 from twisted_exec.nodeserver.locator import stream_routes
+from twisted_exec.streaming.negotiation import OVER_SPDY, UPGRADE_REQUIRED
 from twisted_exec.streaming.remotecommand_client import ConsoleClient, connect
-from twisted_exec.streaming.site import Request
+from twisted_exec.streaming.site import Request, respond_status
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.testing.attachment import EchoAttachment, RecordingUser
 from twisted_exec.tls.endpoints import client_endpoint
@@ -19,6 +20,7 @@ from twisted_exec.wire.remotecommand import Ending
 
 from .stream_chain import ROOT, ChainTestCase, reactor
 
+TERMINAL = b"/exec/default/web/main?command=cat&input=1&output=1&tty=1"
 EXEC = b"/exec/default/web/main?command=cat&input=1&output=1&error=1"
 
 
@@ -110,6 +112,50 @@ class OldLeafTests(ChainTestCase):
         self.foreign.attachments[0].transport.cut()
         await self.until(lambda: self.user.detached_with)
         self.assertFalse(self.user.endings[0].ok)
+
+
+class WebSocketOnlyTests(ChainTestCase):
+    """SPDY from the root, to a leaf behind something that lets only WebSockets pass."""
+
+    def routes(self) -> Any:
+        return stream_routes(self.hop)
+
+    async def asyncSetUp(self) -> None:
+        await super().asyncSetUp()
+        self.foreign = Foreign(reactor, query=None, speaks=(V5,))
+        self.foreign.make = EchoAttachment
+        self.leaf_server.answer = self.serve
+
+    def serve(self, request: Request) -> None:
+        if request.method == b"POST":  # the upgrade was taken out on the way
+            respond_status(request, BadRequest(UPGRADE_REQUIRED))
+            return
+        self.foreign.tokens.add(request.path)
+        served = Deferred.fromCoroutine(self.foreign.dispatch(request))
+        served.addErrback(lambda failure: self.fail(failure.getTraceback()))
+
+    async def test_exec(self) -> None:
+        """Input, output and the end of both pass in a WebSocket of version 5."""
+        user = RecordingUser()
+        headers = [(b"Authorization", f"Bearer {ROOT}".encode())]
+        head = UpgradeRequest(b"GET", TERMINAL, b"node", headers)
+        entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
+        client = await connect(
+            entry, head, user, clock=reactor, timeout_seconds=10, protocols=(OVER_SPDY,)
+        )
+        self.assertEqual([method for method, _, _ in self.leaf_server.asked], [b"POST", b"GET"])
+        client.write(b"hello")
+        await self.until(lambda: user.received == b"hello")
+        client.end_input()
+        await self.until(lambda: user.detached_with)
+        self.assertTrue(user.endings[0].ok)
+
+    async def test_other_refusals(self) -> None:
+        """Any other Status is about the request."""
+        self.leaf_server.answer = lambda request: respond_status(request, BadRequest("no such"))
+        code, told = await self.refused(EXEC.decode())
+        self.assertEqual((code, len(self.leaf_server.asked)), (400, 1))
+        self.assertIn("no such", told)
 
 
 class SPDYOnlyTests(OldLeafTests):

@@ -38,6 +38,9 @@ from twisted_exec.wire.upgrade import (
 OVER_SPDY = "SPDY/3.1"
 """A way to ask: whichever of SPDY's versions the server likes best."""
 
+UPGRADE_REQUIRED = "Upgrade request required"
+"""What a server of Kubernetes says to a request for a stream that is no upgrade."""
+
 STREAM_PROTOCOL = b"X-Stream-Protocol-Version"
 _ACCEPTED = b"X-Accepted-Stream-Protocol-Versions"
 
@@ -54,7 +57,7 @@ def choose_protocol(request: Request) -> str:
     """
     wanted = is_upgrade(request)
     if not wanted:
-        raise BadRequest("Upgrade request required")
+        raise BadRequest(UPGRADE_REQUIRED)
     if wanted == SPDY:
         return _choose_spdy(request)
     headers = header_pairs(request.requestHeaders)
@@ -141,10 +144,12 @@ def of_the_protocol(answer: UpgradeRefused) -> bool:
     Whether a refusal may be of this way to ask alone, so that another may do.
 
     Go's WebSocket server says 403 and nothing else; a server that knows only SPDY
-    says 400, with a text.  What comes in a Status is about the request.
+    says 400, with a text.  What comes in a Status is about the request, but for one that missed the
+    upgrade: something in between, which knows only WebSockets, has taken it out.
     """
     if answer.code == BadRequest.code:
-        return answer.status() is None
+        status = answer.status()
+        return status is None or status.message.endswith(UPGRADE_REQUIRED)
     return answer.code == Forbidden.code and not answer.body
 
 

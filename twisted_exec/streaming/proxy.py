@@ -38,6 +38,7 @@ from twisted_exec.api.status import (
 from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
 from twisted_exec.streaming.negotiation import (
     STREAM_PROTOCOL,
+    UPGRADE_REQUIRED,
     Attempt,
     OtherProtocol,
     choose_protocol,
@@ -89,7 +90,7 @@ def require_upgrade(request: IRequest) -> bytes:
     """
     wanted = is_upgrade(request)
     if not wanted:
-        raise BadRequest("Upgrade request required")
+        raise BadRequest(UPGRADE_REQUIRED)
     if wanted not in PASSED_UPGRADES:
         told = wanted[:64].decode("ascii", "replace")
         raise BadRequest(f"cannot upgrade to {told!r}: only websocket and SPDY/3.1 pass here")
