@@ -229,6 +229,26 @@ class ColumnTests(NodePodsTestCase):
         self.status("web", initContainerStatuses=[done, failed])
         self.assertEqual(self.cells()[0][2], "Init:Error")
 
+    def test_nonsense(self) -> None:
+        """What is shown in columns is what it should be, or is refused: a list is everybody's."""
+        self.make()
+        for told in (
+            {"containerStatuses": [{"name": "main", "state": {"terminated": "never"}}]},
+            {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": [1]}}}]},
+            {"containerStatuses": [{"name": "main", "restartCount": "2"}]},
+            {"initContainerStatuses": [{"name": ["x"]}]},
+            {"conditions": [{"type": {}, "status": "True"}]},
+            {"podIP": 5},
+        ):
+            patch = {"status": told}
+            self.refused(422, "PATCH", f"{PODS}/web/status", patch, content_type=MERGE)
+        odd = pod("odd", readinessGates=[{"conditionType": ["x"]}])
+        self.refused(422, "POST", PODS, odd)
+        self.make("least", readinessGates=[{}])
+        least = {"containerStatuses": [{"name": "a", "state": {"terminated": {}}}, {"name": "b"}]}
+        self.status("least", initContainerStatuses=[{"name": "c"}], **least)
+        self.assertEqual([row[0] for row in self.cells()], ["least", "web"])
+
 
 class DeletionTests(NodePodsTestCase):
     """A Pod goes when its kubelet says so."""
@@ -272,6 +292,18 @@ class DeletionTests(NodePodsTestCase):
         self.answer("DELETE", f"{PODS}/web", {"gracePeriodSeconds": 3})
         metadata = self.stored(NODE_PODS, "web")["metadata"]
         self.assertEqual(metadata["deletionGracePeriodSeconds"], 3)
+
+    def test_odd_times(self) -> None:
+        """Less than nothing is a second, and no time is longer than can be told."""
+        self.make(node="node-1")
+        self.refused(400, "DELETE", f"{PODS}/web", {"gracePeriodSeconds": 1 << 31})
+        self.refused(400, "DELETE", f"{PODS}/web", {"gracePeriodSeconds": 10**40})
+        self.refused(400, "DELETE", f"{PODS}/web", {"gracePeriodSeconds": "1"})
+        self.answer("DELETE", f"{PODS}/web", {"gracePeriodSeconds": -5})
+        metadata = self.stored(NODE_PODS, "web")["metadata"]
+        self.assertEqual(metadata["deletionGracePeriodSeconds"], 1)
+        long = pod("long", terminationGracePeriodSeconds=1 << 31)
+        self.refused(422, "POST", PODS, long)
 
     def test_over(self) -> None:
         """What has ended need not be waited for."""

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
-from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
+from twisted_exec.streaming.download_client import ANY_DOWNLOADS, DOWNLOADS, Download, fetch
 from twisted_exec.streaming.upgrade_client import (
     MAX_ERROR_BYTES,
     UpgradeRefused,
@@ -47,6 +47,8 @@ class Taker:
 class FetchCase(SynchronousTestCase):
     """A request that was sent to an endpoint in memory."""
 
+    factory = DOWNLOADS
+
     def setUp(self) -> None:
         self.clock = Clock()
         self.endpoint = OneConnection()
@@ -55,7 +57,7 @@ class FetchCase(SynchronousTestCase):
 
     async def fetch(self) -> Download:
         _, connection = await connect_first(
-            [("there", self.endpoint)], clock=self.clock, timeout_seconds=5, factory=DOWNLOADS
+            [("there", self.endpoint)], clock=self.clock, timeout_seconds=5, factory=self.factory
         )
         return await fetch(connection, HEAD, clock=self.clock, timeout_seconds=10)
 
@@ -168,6 +170,25 @@ class BodyTests(FetchCase):
         self.lose()
         self.assertEqual((self.taker.got, self.taker.ended), (b"", []))
         self.assertTrue(self.transport.aborted)
+
+
+class AnyTypeTests(FetchCase):
+    """From who does not say what a text is, as kubelets do not."""
+
+    factory = ANY_DOWNLOADS
+
+    def test_guessed(self) -> None:
+        """Whatever type was guessed from its beginning, it is the text."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+        self.answer(head + b"Content-Length: 2\r\n\r\nhi")
+        self.deliver()
+        self.assertEqual((self.taker.got, self.taker.ended), (b"hi", [True]))
+
+    def test_refused(self) -> None:
+        """Only a 200 is one."""
+        self.answer(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno")
+        refused = self.failureResultOf(self.fetching, UpgradeRefused).value
+        self.assertEqual((refused.code, refused.body), (404, b"no"))
 
 
 class RefusalTests(FetchCase):

@@ -18,9 +18,9 @@ from typing import cast
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
-from twisted_exec.api.kinds.node_pods import is_over, node_of
+from twisted_exec.api.kinds.node_pods import LONGEST_GRACE_SECONDS, is_over, node_of
 from twisted_exec.api.names import dns_subdomain
-from twisted_exec.api.status import Conflict, Invalid
+from twisted_exec.api.status import BadRequest, Conflict, Invalid
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.interfaces import UPDATE, Change
 from twisted_exec.apiserver.options import Query, WriteOptions, write_options
@@ -115,12 +115,18 @@ class NodePodVerbs(Verbs):
 
 
 def grace_seconds(pod: Object, options: WriteOptions) -> int:
-    """How long a Pod may take to end, when it is deleted by these options."""
+    """
+    How long a Pod may take to end, when it is deleted by these options.
+
+    :raises BadRequest: longer than times can be told.
+    """
     if not node_of(pod) or is_over(pod):
         return 0
     told = options.told.get("gracePeriodSeconds")
     if told is None:
         told = pod["spec"].get("terminationGracePeriodSeconds", 0)
+    if told > LONGEST_GRACE_SECONDS:
+        raise BadRequest(f"gracePeriodSeconds {told} is more than {LONGEST_GRACE_SECONDS}")
     return 1 if told < 0 else int(told)
 
 

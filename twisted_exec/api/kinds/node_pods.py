@@ -37,6 +37,7 @@ CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """Where a Pod's spec has containers; a name is unique among all of them."""
 
 DEFAULT_GRACE_SECONDS = 30
+LONGEST_GRACE_SECONDS = (1 << 31) - 1
 _OVER = ("Succeeded", "Failed")
 _NONE = "<none>"
 
@@ -337,7 +338,10 @@ _SPEC = struct(
             default="Always",
         ),
         "terminationGracePeriodSeconds": integer(
-            "How long it may take to end.", minimum=0, default=DEFAULT_GRACE_SECONDS
+            "How long it may take to end.",
+            minimum=0,
+            maximum=LONGEST_GRACE_SECONDS,
+            default=DEFAULT_GRACE_SECONDS,
         ),
         "activeDeadlineSeconds": integer("How long it may run.", minimum=1),
         "dnsPolicy": string("How names are found.", default="ClusterFirst"),
@@ -356,6 +360,7 @@ _SPEC = struct(
         "preemptionPolicy": string("Whether others may go for it."),
         "priority": integer("How important it is, as a number."),
         "imagePullSecrets": array(reference(), "By which images are pulled."),
+        "readinessGates": array(struct({"conditionType": string("A condition of the Pod.")})),
         "overhead": anything("What running it takes besides."),
         **{
             name: boolean()
@@ -370,7 +375,7 @@ _SPEC = struct(
         },
         **_several(
             "affinity dnsConfig os resources workloadRef",
-            "volumes tolerations hostAliases readinessGates topologySpreadConstraints "
+            "volumes tolerations hostAliases topologySpreadConstraints "
             "schedulingGates resourceClaims",
         ),
     },
@@ -390,6 +395,24 @@ _CONDITION = struct(
     },
     required=["type", "status"],
 )
+_STATE = struct(
+    {
+        "waiting": struct({"reason": string(), "message": string()}),
+        "running": struct({"startedAt": string()}),
+        "terminated": struct(
+            {
+                "exitCode": integer(),
+                "signal": integer(),
+                "reason": string(),
+                "message": string(),
+                "startedAt": string(),
+                "finishedAt": string(),
+                "containerID": string(),
+            }
+        ),
+    },
+    description="At most one of them.",
+)
 _CONTAINER_STATUS = struct(
     {
         "name": string("Of the container."),
@@ -400,8 +423,10 @@ _CONTAINER_STATUS = struct(
         "started": boolean("Whether it has started."),
         "restartCount": integer("How often it was started again."),
         "stopSignal": string("How it is asked to end."),
+        "state": _STATE,
+        "lastState": _STATE,
         **_several(
-            "state lastState allocatedResources resources user",
+            "allocatedResources resources user",
             "volumeMounts allocatedResourcesStatus",
         ),
     },
