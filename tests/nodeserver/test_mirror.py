@@ -158,6 +158,17 @@ class MirrorTests(MirrorCase):
         self.settle(60)
         self.assertIsNotNone(self.shown())
 
+    def test_one_that_is_unknown(self) -> None:
+        """One API server that cannot be read keeps no Pods of another one."""
+        self.machine()
+        self.start().stopService()
+        dead = SimpleLeaf("dead", graceful_cluster(), self.leaf.told, machines=True)
+        dead.cluster.problem = unreachable()
+        self.leaves.leaves.append(dead)
+        self.machines.remove((POD, "default", "vm"))
+        self.run_mirror()
+        self.assertIsNone(self.shown())
+
     def test_a_leaf_that_is_no_more(self) -> None:
         """The Pods of an API server that is taken from the configuration go."""
         self.machine()

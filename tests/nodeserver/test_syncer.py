@@ -532,6 +532,15 @@ class ManyTests(SyncerCase):
         self.settle(100)
         self.assertEqual(self.in_root()["status"]["phase"], "Running")
 
+    def test_the_end_of_a_sweep(self) -> None:
+        """A syncer that is stopped in the midst of looking around leaves nothing behind either."""
+        for number in range(MANY):
+            self.new_pod(f"web-{number}")
+        syncer = self.start()
+        syncer.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.flushLoggedErrors(), [])
+
     def test_the_end(self) -> None:
         """A syncer that is stopped leaves no timer and no request behind."""
         self.new_pod()

@@ -136,8 +136,8 @@ class Mirror(Service):
         there = self._pods.get(key[1], key[0])
         if there is not None and not self._is_ours(there):
             return
-        leaf, machine, known = self._wanted(key)
-        if there is not None and machine is None and not known:
+        leaf, machine = self._wanted(key)
+        if there is not None and machine is None and not self._is_read(there):
             return
         node = plans.node_for(machine, tuple(leaf.nodes)) if machine and leaf else ""
         step = plans.plan(machine if node else None, node, there)
@@ -150,17 +150,18 @@ class Mirror(Service):
     def _is_ours(self, pod: Object) -> bool:
         return (pod["metadata"].get("annotations") or {}).get(KEPT_BY) == self._keeper
 
-    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None, bool]:
-        """
-        The machine that a Pod is to show, and its leaf.
-
-        The last says whether it is known that there is none: a leaf that was not read yet may have it.
-        """
+    def _wanted(self, key: Key) -> tuple[ILeaf | None, Object | None]:
+        """The machine that a Pod is to show, and its leaf."""
         for leaf, copy in self._machines.values():
             found = self._machine(leaf, copy, key)
             if found is not None:
-                return leaf, found, True
-        return None, None, all(copy.synced for _, copy in self._machines.values())
+                return leaf, found
+        return None, None
+
+    def _is_read(self, there: Object) -> bool:
+        """What a Pod shows would be known: its leaf was read, or is none of ours any more."""
+        name = there["metadata"]["annotations"].get(plans.LEAF, "")
+        return name not in self._machines or self._machines[name][1].synced
 
     def _machine(self, leaf: ILeaf, copy: Reflector, key: Key) -> Object | None:
         try:

@@ -14,8 +14,9 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import Cooperator, LoopingCall, SchedulerStopped
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.status import NotFound
@@ -30,6 +31,8 @@ COMPONENT = "exec-nodeserver"
 TICK_SECONDS = 1.0
 """How often it is seen whether a leaf is known; in memory, as is a sweep."""
 SWEEP_TICKS = 300
+SLICE_SECONDS = 0.01
+"""Between two slices of a sweep, which are as long."""
 
 
 class Syncer(Service):
@@ -69,6 +72,7 @@ class Syncer(Service):
         self._unfollow: list[Callable[[], None]] = []
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = clock
+        self._sweeping = Cooperator(scheduler=lambda go: clock.callLater(SLICE_SECONDS, go))
 
     @property
     def syncs(self) -> list[LeafSync]:
@@ -94,6 +98,7 @@ class Syncer(Service):
             each()
         if self._ticker.running:
             self._ticker.stop()
+        self._sweeping.stop()
         for name in list(self._syncs):
             self._end(name)
         ending = [*self._ending, self._originals.stop()]
@@ -115,6 +120,10 @@ class Syncer(Service):
                 self._syncs[name] = LeafSync(leaf, self._around)
                 self._syncs[name].start()
         self._swept.clear()  # Nodes may have become others
+
+    def _unswept(self, failure: Failure) -> None:
+        if not failure.check(SchedulerStopped):  # it was stopped in between
+            self._log.failure("a sweep ended", failure)
 
     def _end(self, name: str) -> None:
         ending = self._syncs.pop(name).stop()
@@ -146,7 +155,7 @@ class Syncer(Service):
             since = self._swept.get(name)
             if sync.is_known and (since is None or since >= SWEEP_TICKS):
                 self._swept[name] = 0
-                sync.sweep()
+                self._sweeping.coiterate(sync.sweep()).addErrback(self._unswept)
             elif since is not None:
                 self._swept[name] = since + 1
         self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))

@@ -9,7 +9,7 @@ came to another program of this kind that is no more.  A Pod that is as it shoul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,14 +119,16 @@ class LeafSync:
         """Both sides were read whole."""
         return bool(self.leaf.synced and self._around.roots.synced)
 
-    def sweep(self) -> None:
-        """Look at everything that is not as it should be, whatever was told."""
+    def sweep(self) -> Iterator[None]:
+        """Look at everything, whatever was told; one step for each Pod, so that others get a word in."""
         for root in self._roots():
             self.look_at(root["metadata"]["uid"])
             if references(root):
                 self.objects_changed(root["metadata"]["namespace"])
-        for pod in self.leaf.strays():
+            yield
+        for pod in list(self.leaf.strays()):
             self.look_at(_uid_of_root(pod))
+            yield
         for namespace in self.used() | self._copies.sources():
             self.objects_changed(namespace)
 
@@ -137,7 +139,7 @@ class LeafSync:
     def _roots(self) -> Iterable[Object]:
         # An empty choice is all Nodes.
         names = [node.name for node in self.leaf.nodes]
-        return self._around.roots.on(names) if names else ()
+        return list(self._around.roots.on(names)) if names else ()
 
     def _failed(self, key: Key, refused: APIError, failures: int) -> None:
         if failures != TELL_AFTER:

@@ -129,11 +129,17 @@ class Kubelet:
                 container.main.process.kill()
             container.log.end()
 
+    def remember(self, process: LocalProcess) -> None:
+        """One more that is to end with the kubelet, if it does not before."""
+        if len(self.processes) > _REMEMBERED:
+            self.processes = {each for each in self.processes if each.ended is None}
+        self.processes.add(process)
+
     def _run(self, containers: Mapping[str, Container]) -> None:
         for container in containers.values():
             container.run(self.reactor)
             if container.main is not None:
-                self.processes.add(container.main.process)
+                self.remember(container.main.process)
 
     async def listen(self, description: str) -> IListeningPort:
         """
@@ -237,7 +243,7 @@ class _Resource(Dispatcher):
         over = self._kubelet.streams.discard
         stream = ExecStream(self._kubelet.reactor, container, command, asked, over)
         self._serve(request, stream)
-        self._kubelet.processes.add(stream.process)
+        self._kubelet.remember(stream.process)
 
     async def _attach(self, request: Request, names: Mapping[str, str]) -> None:
         asked = _asked(request)
@@ -264,7 +270,7 @@ class _Resource(Dispatcher):
         container = self._container(names)
         command = b"".join(_all(request, b"cmd")[:1]).decode().split(" ")
         run = _Run()
-        self._kubelet.processes.add(run.process)
+        self._kubelet.remember(run.process)
         container.start(self._kubelet.reactor, run.process, command, stdin=False)
         ending = await run.done
         output = b"".join(run.output)
