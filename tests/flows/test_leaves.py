@@ -44,7 +44,7 @@ class LeafTestCase(TestCase):
     async def setUp(self) -> None:
         self.clusters = await Clusters.start()
         self.addCleanup(self.clusters.stop)
-        await self.clusters.serve()
+        await self.serve()
         await self.add_pods()
         self.env = {
             "KUBECONFIG": self.clusters.root.kubeconfig("admin"),
@@ -53,6 +53,9 @@ class LeafTestCase(TestCase):
         }
         self.directory = Path(os.path.abspath(self.mktemp()))
         self.directory.mkdir()
+
+    async def serve(self) -> None:
+        await self.clusters.serve()
 
     async def add_pods(self) -> None:
         await self.clusters.add_pods()

@@ -1,0 +1,85 @@
+"""
+``exec-nodeserver`` as a program of its own, with its options: between a root and a leaf that are ours, it keeps
+its Node, is reached by kubectl, and stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from tests.nodeserver.clusters import LEAF, NODE_SERVER, POD, ROOT_NODE
+from twisted_exec.api.kinds import NODES
+from twisted_exec.api.status import NotFound
+
+from . import programs
+from .test_leaves import ECHO, LeafTestCase
+
+
+class ProgramTests(LeafTestCase):
+    """The program, from its start to its end."""
+
+    async def serve(self) -> None:
+        """Started as an operator would, with all that it does by itself."""
+        root, pair = self.clusters.root, self.clusters.root.pki.pair("runtime-kubelet")
+        kubeconfig = {"file": self.clusters.leaf.kubeconfig(NODE_SERVER)}
+        leaf = {"name": LEAF, "kubeconfig": kubeconfig, "nodes": [{"name": ROOT_NODE}]}
+        leaves = os.path.join(root.directory, "leaves.json")
+        with open(leaves, "w") as file:
+            json.dump({"leaves": [leaf]}, file)
+        options = {
+            "kubeconfig": root.kubeconfig(NODE_SERVER),
+            "leaves": leaves,
+            "listen": "tcp:0:interface=127.0.0.1",
+            "health-listen": "tcp:0:interface=127.0.0.1",
+            "client-ca-file": root.client_ca,
+            "client-allowed-names": "kube-apiserver-kubelet-client",
+            "audit-log": os.path.join(root.directory, "audit.jsonl"),
+        }
+        argv = [programs.script("twistd"), "-n", "--pidfile=", NODE_SERVER]
+        # Kosmos's variables say the rest.
+        where = {
+            "LEAF_NODE_IP": "127.0.0.1",
+            "APISERVER_CERT_LOCATION": pair.certificate,
+            "APISERVER_KEY_LOCATION": pair.key,
+        }
+        told = [f"--{name}={value}" for name, value in options.items()]
+        self.program = programs.start([*argv, *told], env=where)
+        self.addCleanup(self.program.stop, 9)
+        found = await self.program.until(rb"serving Nodes at 127.0.0.1:(\d+)")
+        self.port = int(found[1])
+        self.audit_log = options["audit-log"]
+        await self.kept()
+
+    async def kept(self) -> None:
+        """The Node is there, and says where the program is."""
+        endpoint: dict[str, int] = {}
+        while endpoint.get("Port") != self.port:
+            try:
+                node = await self.clusters.root.admin.get(NODES.resource, ROOT_NODE)
+            except NotFound:
+                continue
+            status = node.get("status") or {}
+            endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+
+    async def test_program(self) -> None:
+        """A Pod is reached by the Node that it keeps; when it stops, users are told, and it ends well."""
+        code, stdout, told = await self.kubectl("exec", POD, "--", "echo", "hello")
+        self.assertEqual((code, stdout), (0, "hello\n"), told)
+        user = self.begin("exec", "-i", POD, "--", *ECHO)
+        user.type(b"on\n")
+        await user.until(b"<on>")
+        self.program.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
+        self.assertNotEqual(await user.ended, 0)
+        self.assertIn(b"the node server is shutting down", user.output)
+        # Twisted ends, in good order, by the very signal that it was told to by.
+        self.assertEqual(await self.program.ended, -signal.SIGTERM)
+        self.assertIn(b"Server Shut Down.", self.program.output)
+        self.assertNotIn(b"Traceback", self.program.output)
+        with open(self.audit_log) as file:
+            records = [json.loads(line) for line in file]
+        ends = [each for each in records if each["event"] == "end"]
+        self.assertEqual(len(records), 2 * len(ends))
+        self.assertEqual(ends[-1]["reason"], "ShuttingDown")
+        self.assertEqual({each["user"] for each in ends}, {"kube-apiserver-kubelet-client"})
