@@ -88,6 +88,15 @@ class SeeTests(ExposedTestCase):
             self.assertEqual(event["type"], "DELETED")
             self.assertNotIn("annotations", event["object"]["metadata"])
 
+    def test_announced(self) -> None:
+        """A watch that begins with what there is begins with what is seen."""
+        query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true"
+        query += "&resourceVersionMatch=NotOlderThan"
+        for path in (MACHINES, PODS):
+            told = self.watch(f"{path}?{query}", user="leaf").events()
+            self.assertEqual([each["type"] for each in told], ["ADDED", "BOOKMARK"])
+            self.assertEqual(told[0]["object"]["metadata"]["name"], "shown")
+
     def test_watch(self) -> None:
         """A watch follows the label."""
         for path in (MACHINES, PODS):
