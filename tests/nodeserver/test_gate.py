@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from twisted.logger import LogLevel, capturedLogs, formatEvent
+
+from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.gate import PROXY, subresources_of, verb_of
 from twisted_exec.nodeserver.hop import Hop
 from twisted_exec.nodeserver.routes import Route, of_pod
@@ -167,15 +170,30 @@ class MayTests(ServerCase):
             self.assertEqual(subresources_of(path), wanted)
 
     async def test_root_is_down(self) -> None:
-        """Who cannot be asked about is let in nowhere."""
+        """Who cannot be asked about is let in nowhere, and is told nothing of what the root thinks of us."""
         await self.start(told)
-        self.root.reviews[next(iter(self.root.reviews))] = _boom
-        self.assertGreaterEqual((await self.ask(EXEC, identity=JANE)).code, 500)
-        self.flushLoggedErrors()
 
+        def refuse(review: Any) -> Any:
+            raise APIError('User "us" cannot create reviews', code=403, reason="Forbidden")
 
-def _boom(review: Any) -> Any:
-    raise LookupError("a review that cannot be made")
+        for resource in list(self.root.reviews):
+            self.root.reviews[resource] = refuse
+        with capturedLogs() as events:
+            for _ in range(2):
+                answer = await self.ask(EXEC, identity=JANE)
+                status = json.loads(answer.body)
+                wanted = "(user=jane, verb=create, resource=nodes, subresource(s)=[proxy])"
+                self.assertEqual(
+                    (answer.code, status["message"]), (500, f"Authorization error {wanted}")
+                )
+        logged = [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
+        (line,) = logged  # and not once for each who asks
+        self.assertIn("the root cannot be asked who may: ", line)
+        self.assertIn("system:auth-delegator", line)
+        token = [(b"Authorization", b"Bearer good")]
+        answer = await self.ask(EXEC, identity=None, headers=token)
+        self.assertEqual(answer.code, 503)
+        self.assertNotIn(b"auth-delegator", answer.body)
 
 
 class AgainTests(ServerCase):

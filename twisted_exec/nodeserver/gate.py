@@ -19,11 +19,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
-from twisted_exec.api.status import Forbidden, Unauthorized, one_line
+from twisted_exec.api.status import (
+    APIError,
+    Forbidden,
+    InternalError,
+    ServiceUnavailable,
+    Unauthorized,
+    one_line,
+)
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.auth.shown import Shown
 from twisted_exec.streaming.interfaces import Subject
@@ -107,23 +115,35 @@ class Gate:
     :param authorizer: knows what they may.
     """
 
+    _log = Logger()
+
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
         self._authenticator, self._authorizer = authenticator, authorizer
         self._askings: dict[str, _Asking] = {}
         self._answering: set[str] = set()
+        self._problem = ""
 
     async def who(self, request: Request) -> User:
         """
         Who asks.  Asked again about the same request, it says the same.
 
         :raises Unauthorized: nobody whom we know.
-        :raises APIError: it could not be found out.
+        :raises ServiceUnavailable: it could not be found out.
         """
         known = self._askings.get(request.subject.session)
         if known is not None:
             return known.user
         _strip(request.requestHeaders)
-        user = await self._authenticator.authenticate(request)
+        try:
+            user = await self._authenticator.authenticate(request)
+        except Unauthorized:
+            raise
+        except APIError as problem:
+            self._tell(problem)
+            # What the root thinks of us is nothing for whoever shows a token.
+            raise ServiceUnavailable(
+                "it cannot be found out now whose token this is", retry_after_seconds=1
+            ) from None
         if user is None:
             raise Unauthorized
         self._askings[request.subject.session] = _Asking(user, Shown(request))
@@ -144,18 +164,29 @@ class Gate:
         :param node: the Node's name in the root; empty for all Nodes.
         :param subresources: of the Node; one that they may is enough.
         :raises Forbidden: they may none of them.
-        :raises APIError: it could not be found out.
+        :raises InternalError: it could not be found out.
         """
+        what = (
+            f"(user={one_line(user.name)}, verb={verb}, resource=nodes, "
+            f"subresource(s)=[{' '.join(subresources)}])"
+        )
         for subresource in subresources:
             asked = Attributes(user, verb, "", "v1", "nodes", subresource, name=node)
-            decision = await self._authorizer.authorize(asked)
+            try:
+                decision = await self._authorizer.authorize(asked)
+            except APIError as problem:
+                self._tell(problem)
+                raise InternalError(f"Authorization error {what}") from None
+            self._problem = ""
             if decision.allowed:
                 return
-        raise Forbidden(
-            f"Forbidden (user={one_line(user.name)}, verb={verb}, resource=nodes, "
-            f"subresource(s)=[{' '.join(subresources)}])",
-            details={"name": node, "kind": "nodes"},
-        )
+        raise Forbidden(f"Forbidden {what}", details={"name": node, "kind": "nodes"})
+
+    def _tell(self, problem: APIError) -> None:
+        """Only news: anyone may ask, as often as they like."""
+        if problem.message != self._problem:
+            self._log.warn("the root cannot be asked who may: {why}", why=one_line(problem.message))
+        self._problem = problem.message
 
     async def review(self, subject: Subject) -> None:
         """
