@@ -396,12 +396,15 @@ class FollowTests(LogCase):
         await until(lambda: not len(self.server.sessions))
 
     async def test_leaf_goes(self) -> None:
-        """A log that breaks off does not look complete."""
+        """A log that breaks off does not look complete, and says so: a root tells nobody of a cut."""
         reader = await self.follow()
         transport: Any = self.leaf_server.asked[0].channel.transport
         transport.abortConnection()
         await until(lambda: reader.complete is not None)
         self.assertFalse(reader.complete)
+        self.assertEqual(
+            bytes(reader.text), b'one\n[twisted-exec: LineLost: leaf "one" was lost]\r\n'
+        )
         self.assertEqual(self.end()["reason"], "backend lost")
 
     async def test_rotated_credentials(self) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote_plus
 
 from twisted.internet.defer import Deferred
@@ -91,7 +91,7 @@ class LogLocator:
 def log_routes(hop: Hop) -> list[Route]:
     """``/containerLogs``, with and without the Pod's UID."""
     locator = LogLocator(hop)
-    about = {"sessions": hop.sessions, "clock": hop.clock}
+    about: dict[str, Any] = {"sessions": hop.sessions, "clock": hop.clock, "tells_loss": True}
     reading = Relay(locator, **about, answer_seconds=ANSWER_SECONDS)
     following = Relay(locator, **about, answer_seconds=None, keeps_connections=False)
 

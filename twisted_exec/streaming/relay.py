@@ -25,6 +25,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted_exec.api.status import APIError, BadGateway, MethodNotAllowed, Unauthorized
 from twisted_exec.streaming.download_client import DOWNLOADS, Download, fetch
 from twisted_exec.streaming.interfaces import (
+    LINE_LOST,
     MACHINE_DELETED,
     Ending,
     IStreamLocator,
@@ -56,6 +57,8 @@ class Relay:
     :param end_seconds: how long the log of a deleted machine may take for its last words.
     :param keeps_connections: a connection may be used again after a text; without that it ends with
         it, and one that goes on for hours holds less.
+    :param tells_loss: a text whose backend was lost says so in a last line: the hop in front, such
+        as a kube-apiserver, tells its user nothing of a connection that was cut.
     :param downloads: makes connections, and says what of the answers to them is a text.
     """
 
@@ -69,12 +72,13 @@ class Relay:
         answer_seconds: float | None = 10,
         end_seconds: float = 2,
         keeps_connections: bool = True,
+        tells_loss: bool = False,
         downloads: AskingFactory = DOWNLOADS,
     ) -> None:
         self.locator, self.sessions, self.clock = locator, sessions, clock
         self.connect_seconds, self.answer_seconds = connect_seconds, answer_seconds
         self.end_seconds, self.downloads = end_seconds, downloads
-        self.keeps_connections = keeps_connections
+        self.keeps_connections, self.tells_loss = keeps_connections, tells_loss
 
     async def handle(self, request: Request) -> None:
         """
@@ -97,6 +101,7 @@ class _Passage:
 
     _text: TextStream
     _download: Download | None = None
+    _label = ""  # of the backend
     _late: IDelayedCall | None = None
 
     def __init__(self, relay: Relay, request: Request) -> None:
@@ -148,6 +153,7 @@ class _Passage:
             timeout_seconds=relay.connect_seconds,
             factory=relay.downloads,
         )
+        self._label = label
         audit_id = (b"Audit-Id", location.subject.session.encode("ascii"))
         head = UpgradeRequest(b"GET", location.path, location.host, [*location.headers, audit_id])
         try:
@@ -188,7 +194,8 @@ class _Passage:
         if complete:
             self._text.finish("backend closed")
         else:
-            self._text.break_off("backend lost")
+            told = Ending(LINE_LOST, f"{self._label} was lost")
+            self._text.break_off("backend lost", told if self._relay.tells_loss else None)
 
     def _end(self, ending: Ending) -> None:
         """This hop wants it to end."""
