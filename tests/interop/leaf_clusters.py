@@ -208,10 +208,10 @@ class LeafClusters:
     def add_pod(self, name: str = "web", containers: Sequence[str] = ()) -> None:
         """A Pod on our Node in the root, and the one behind it in the leaf; both run."""
         names = list(containers or PODS[name])
-        root = _pod(name, names, ROOT_NODE)
+        root = pod(name, names, ROOT_NODE)
         self.root.apply(root)
         found = kubectl(self.root.kubeconfig, "get", "pod", name, "-o", "jsonpath={.metadata.uid}")
-        leaf = _pod(name, names, LEAF_NODE)
+        leaf = pod(name, names, LEAF_NODE)
         leaf["metadata"] |= {
             "labels": {"leaf.twisted-exec.dev/root": "root"},
             "annotations": {
@@ -263,9 +263,9 @@ class LeafClusters:
             "node", lambda: kubectl(self.root.kubeconfig, *query, check=False) == "127.0.0.1"
         )
 
-    def publish(self, port: int, *, declares: bool = False) -> None:
+    def publish(self, port: int, *, declares: bool = False, node: str = ROOT_NODE) -> None:
         """
-        Make the Node by hand, for a node server that does not keep it.
+        Make a Node by hand, for whoever does not keep it.
 
         :param declares: that it takes WebSockets.
         """
@@ -273,7 +273,7 @@ class LeafClusters:
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": ROOT_NODE},
+                "metadata": {"name": node},
                 "spec": {"taints": []},
             }
         )
@@ -282,10 +282,11 @@ class LeafClusters:
         status["daemonEndpoints"]["kubeletEndpoint"]["Port"] = port
         if declares:
             status["declaredFeatures"] = ["ExtendWebSocketsToKubelet"]
-        self.patch_status(self.root, f"nodes/{ROOT_NODE}", status)
+        self.patch_status(self.root, f"nodes/{node}", status)
 
 
-def _pod(name: str, containers: Sequence[str], node: str) -> dict[str, Any]:
+def pod(name: str, containers: Sequence[str], node: str) -> dict[str, Any]:
+    """A Pod that is bound already, of images that nobody has."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
