@@ -285,6 +285,7 @@ class RefusedTests(StreamTestCase):
         cannot = (
             'pods "web" is forbidden: User "us" cannot create resource "pods/exec" in API group ""'
         )
+        self.leaf.told = replace(self.config, source="a file of this host")
         for code, body, words in (
             (401, b"Unauthorized", 'leaf "one" does not accept this node server\'s credentials'),
             (403, forbidden(cannot), "create and get on pods/exec"),
@@ -293,6 +294,7 @@ class RefusedTests(StreamTestCase):
             told, answer = await self.refused(EXEC)
             self.assertEqual(told, 502)
             self.assertIn(words, answer)
+            self.assertNotIn("a file of this host", answer)
 
     async def test_no_redirect(self) -> None:
         """Nobody is sent elsewhere with our credentials."""

@@ -114,9 +114,12 @@ async def to_leaf(
 def refused(error: APIError, leaf: ILeaf) -> APIError:
     """What a leaf's no means to whoever asked us: the same, unless it is about our credentials."""
     if error.code == Unauthorized.code:
+        _log.warn(
+            "leaf {leaf} does not accept our credentials{whose}", leaf=leaf.name, whose=_whose(leaf)
+        )
         return BadGateway(
-            f'leaf "{leaf.name}" does not accept this node server\'s credentials{_whose(leaf)}: renew'
-            " those that it is registered with"
+            f'leaf "{leaf.name}" does not accept this node server\'s credentials: renew those that it'
+            " is registered with; the node server's log says where they are from"
         )
     if error.code == Forbidden.code and _ABOUT_US.search(error.message):
         told = one_line(error.message)
@@ -125,7 +128,11 @@ def refused(error: APIError, leaf: ILeaf) -> APIError:
 
 
 def _whose(leaf: ILeaf) -> str:
-    """Where the credentials are from; whoever is to renew them looks there."""
+    """
+    Where the credentials are from; whoever is to renew them looks there.
+
+    For the log: where files lie on this host is nothing for the root's users.
+    """
     try:
         return f" ({leaf.config().source})"
     except APIError:
