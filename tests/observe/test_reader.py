@@ -4,11 +4,54 @@ Tests for :mod:`twisted_exec.observe.reader`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.reader import ConfigError, Reader
+from twisted_exec.observe.reader import MAX_FILE_BYTES, ConfigError, Reader, read_yaml
+
+
+class ReadYAMLTests(SynchronousTestCase):
+    """Tests for :func:`read_yaml`."""
+
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp())
+
+    def refusal(self, content: bytes) -> str:
+        self.path.write_bytes(content)
+        with self.assertRaises(ConfigError) as caught:
+            read_yaml(str(self.path))
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception).replace(str(self.path), "FILE")
+
+    def test_document(self) -> None:
+        """What is in the file, as YAML has it."""
+        self.path.write_text("a: [1, b]\n")
+        self.assertEqual(read_yaml(str(self.path)), {"a": [1, "b"]})
+
+    def test_not_there(self) -> None:
+        """A file that cannot be read is named, with why."""
+        with self.assertRaises(ConfigError) as caught:
+            read_yaml(str(self.path))
+        told = f"cannot read {self.path}: No such file or directory"
+        self.assertEqual(str(caught.exception), told)
+
+    def test_too_large(self) -> None:
+        """A file that is no configuration is not read to its end."""
+        told = self.refusal(b"#" * (MAX_FILE_BYTES + 1))
+        self.assertEqual(told, "FILE is larger than 4 MiB")
+
+    def test_not_yaml(self) -> None:
+        """One line that says where, whatever it is that YAML cannot be."""
+        self.assertTrue(self.refusal(b"a: [\n").startswith("FILE is not YAML: line 2, column "))
+        for content in (
+            b"\xff\xfe\xfd",
+            b"a: 2001-99-99",
+            b"[" * 100_000,
+            b"a: !!python/name:os.x",
+        ):
+            self.assertIn("FILE is not YAML: ", self.refusal(content))
 
 
 class ReaderTests(SynchronousTestCase):

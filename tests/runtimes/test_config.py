@@ -158,6 +158,7 @@ class LoadTests(SynchronousTestCase):
         self.assertIn("line 2", message)
         self.assertNotIn("\n", message)
         self.refusal(b"\xff\xfe\xfd")
+        self.assertIn("is not YAML", self.refusal(b"classes: 2001-99-99"))
 
     def test_no_python_objects(self) -> None:
         """YAML that would make Python objects makes nothing."""
@@ -166,4 +167,4 @@ class LoadTests(SynchronousTestCase):
 
     def test_too_large(self) -> None:
         """A file that is no configuration is not read to its end."""
-        self.assertIn("larger than", self.refusal(b"#" * (2 << 20)))
+        self.assertIn("larger than", self.refusal(b"#" * (5 << 20)))

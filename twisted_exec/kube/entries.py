@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from twisted_exec.kube.config import KubeConfigError, Material, read_file
+from twisted_exec.observe.reader import first_line
 
 _T = TypeVar("_T")
 
@@ -132,7 +133,7 @@ class ConfigFile:
         try:
             document = yaml.safe_load(content)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise KubeConfigError(f"{name}: not YAML: {_first_line(error)}") from None
+            raise KubeConfigError(f"{name}: not YAML: {first_line(error)}") from None
         if document is None:
             document = {}
         if not isinstance(document, dict):
@@ -158,14 +159,6 @@ class ConfigFile:
                 raise KubeConfigError(f'{self.name}: {section} names "{item["name"]}" twice')
             entries.append(Entry(noun, item["name"], self.name, value))
         return entries
-
-
-def _first_line(error: Exception) -> str:
-    """YAML errors span lines; where it is and what is wrong fit into one."""
-    problem = getattr(error, "problem", None) or str(error)
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    return place + (str(problem).splitlines() or ["unreadable"])[0]
 
 
 class ConfigFiles:

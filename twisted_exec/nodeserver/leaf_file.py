@@ -28,7 +28,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import yaml
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -51,15 +50,11 @@ from twisted_exec.nodeserver.leaf_spec import (
 )
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.ours import OWNED, POLICIES
-from twisted_exec.observe.reader import ConfigError, Reader
+from twisted_exec.observe.reader import ConfigError, Reader, read_yaml
 
-MAX_FILE_BYTES = 4 << 20
 LOOK_SECONDS = 2.0
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _Rule = Callable[[str], list[str]]
-
-# libyaml's, where it is there: a file of a thousand leaves takes Python's own a second.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(path: str) -> Sequence[LeafSpec]:
@@ -69,25 +64,7 @@ def load(path: str) -> Sequence[LeafSpec]:
     :raises ConfigError: it cannot be read, is not YAML, or says what cannot be meant; the message is
         one line that says where, and what would help.
     """
-    try:
-        with open(path, "rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    if len(text) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
-    try:
-        document = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not YAML: {_first_line(error)}") from None
-    return parse(document, path)
-
-
-def _first_line(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    problem = getattr(error, "problem", None) or str(error)
-    return place + (str(problem).splitlines() or ["unreadable"])[0]
+    return parse(read_yaml(path), path)
 
 
 def parse(document: object, path: str) -> Sequence[LeafSpec]:

@@ -1,5 +1,5 @@
 """
-Reading one mapping of a configuration file, key by key.
+Reading a configuration file: its YAML at once, then each mapping key by key.
 
 Whoever reads takes the keys that it knows, each once and of one kind; what is left at the
 end is a mistake.  So a driver's keys are known to the driver alone.
@@ -11,13 +11,63 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from twisted_exec.api import quantity
+
+MAX_FILE_BYTES = 4 << 20
+MAX_DEPTH = 64
+"""How deep a file is nested at most."""
+
+# libyaml's, where it is there: a file of a thousand entries takes Python's own a second.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _VARIABLE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 
 
 class ConfigError(Exception):
     """The configuration cannot be used; the message is one line that says where and why."""
+
+
+def read_yaml(path: str) -> object:
+    """
+    The document of a file.
+
+    :raises ConfigError: it cannot be read, is larger than :data:`MAX_FILE_BYTES`, or is not YAML.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
+    try:
+        _check_depth(text)
+        found: object = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is the latter
+        raise ConfigError(f"{path} is not YAML: {first_line(error)}") from None
+    return found
+
+
+def _check_depth(text: bytes) -> None:
+    """
+    :raises ValueError: it is nested too deep: libyaml's loader would end the whole process.
+    """
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+
+
+def first_line(error: Exception) -> str:
+    """Where it is and what is wrong, of an error of YAML's: its own text draws that over several lines."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    problem = getattr(error, "problem", None) or str(error)
+    return place + (str(problem).splitlines() or ["unreadable"])[0]
 
 
 class Reader:

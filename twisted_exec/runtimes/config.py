@@ -27,17 +27,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from twisted_exec.api import quantity
-from twisted_exec.observe.reader import ConfigError, Reader
+from twisted_exec.observe.reader import ConfigError, Reader, read_yaml
 
 from .drivers import drivers
 from .interfaces import Build
 from .processes import ProcessTable
 from .service import RuntimeClass
 
-_MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 __all__ = ["ClassConfig", "ConfigError", "load", "parse"]
@@ -62,26 +59,7 @@ def load(path: str) -> list[ClassConfig]:
 
     :raises ConfigError: it cannot be read, is not YAML, or says what cannot be meant.
     """
-    try:
-        with open(path, "rb") as file:
-            text = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    if len(text) > _MAX_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {_MAX_FILE_BYTES} bytes")
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {_first_line(error)}") from None
-    return parse(document, path)
-
-
-def _first_line(error: Exception) -> str:
-    """Where it is and what is wrong; YAML's own text draws the place over several lines."""
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    problem = getattr(error, "problem", None) or str(error)
-    return place + (str(problem).splitlines() or ["unreadable"])[0]
+    return parse(read_yaml(path), path)
 
 
 def parse(document: object, source: str = "configuration") -> list[ClassConfig]:
