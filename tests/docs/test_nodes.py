@@ -9,9 +9,10 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec import nodeserver
+from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
 from twisted_exec.nodeserver.needs import probe_rules
 from twisted_exec.nodeserver.node_conditions import OURS, POLICIES
-from twisted_exec.nodeserver.node_plan import KEPT_BY, KOSMOS_LEAF, LEAF, UPKEEPS
+from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF, UPKEEPS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/nodes.rst"
 CODE = Path(nodeserver.__file__).parent

@@ -20,12 +20,12 @@ from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.nodeserver.addresses import Address
+from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
 from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, LONGEST_SECONDS, TELL_SECONDS, Face
 from twisted_exec.nodeserver.node_plan import (
     ENDPOINTS,
     KEPT_BY,
-    KOSMOS_LEAF,
     LEAF,
     Object,
     plan,

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-Object = dict[str, Any]
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.ours import PREFIX
+
 Address = tuple[str, str]
 """Type and address."""
 
@@ -27,7 +28,7 @@ INTERNAL_DNS, EXTERNAL_DNS = "InternalDNS", "ExternalDNS"
 TYPES = (HOSTNAME, INTERNAL_DNS, INTERNAL_IP, EXTERNAL_DNS, EXTERNAL_IP)
 """All that there are, in the order that a kube-apiserver prefers when nothing is said."""
 
-NODE_LABEL = "leaf.twisted-exec.dev/node"
+NODE_LABEL = f"{PREFIX}node"
 """On every Node that we keep: ``true``."""
 VIRTUAL: Mapping[str, str] = {
     NODE_LABEL: "true",

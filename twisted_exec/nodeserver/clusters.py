@@ -46,7 +46,8 @@ ACTUAL_NAME = "kosmos.io/actual-cluster-name"
 ROLE, ROOT = "kosmos.io/cluster-role", "root"
 NODE_LABELS = {"kosmos.io/node": "true"}
 NODE_TAINT = {"key": "kosmos.io/node", "value": "true", "effect": "NoSchedule"}
-OWNER = "kosmos-io/owned-by-cluster"
+KOSMOS_LEAF = "kosmos-io/owned-by-cluster"
+"""Annotation of a Node: the Cluster that it stands for."""
 MODE = "leafNodeMode"
 _MODES = {CLUSTER: "one2cluster", PARTY: "one2party"}
 _LONGEST_NODE_NAME = 63
@@ -227,7 +228,7 @@ def _mode(first: Mapping[str, Any]) -> str:
 
 def _node(leaf: str, name: str, mode: str, model: Mapping[str, Any], **more: Any) -> LeafNode:
     taints = model.get("taints")
-    annotations = {OWNER: leaf} | ({MODE: _MODES[mode]} if mode in _MODES else {})
+    annotations = {KOSMOS_LEAF: leaf} | ({MODE: _MODES[mode]} if mode in _MODES else {})
     return LeafNode(
         name[:_LONGEST_NODE_NAME] if mode != CLUSTER else name,
         leaf,

@@ -29,7 +29,7 @@ from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.lease import Lease
 from twisted_exec.kube.watch import Backoff
-from twisted_exec.nodeserver import leaf_nodes
+from twisted_exec.nodeserver import PROGRAM, leaf_nodes
 from twisted_exec.nodeserver.addresses import TYPES, Address, addresses_of, not_chosen, published
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch
@@ -57,8 +57,6 @@ from twisted_exec.nodeserver.probe import RootProbe
 from twisted_exec.nodeserver.probing import Repeated
 from twisted_exec.observe.running import Running
 
-COMPONENT = "exec-nodeserver"
-"""As whom we write and tell."""
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
 """A status that has not changed is told again so often."""
@@ -361,7 +359,7 @@ class KeptNode(Running):
         self._address_told = told
 
     def _tell_contest(self, observed: Object) -> None:
-        others = ", ".join(writers(observed, COMPONENT)) or "somebody else"
+        others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
         told = (
             f"{others} and this node server write its addresses or port in turns; let one of them do "
             f"so: where Kosmos keeps the node, set its LEAF_NODE_IP and PREFERRED-ADDRESS-TYPE as "

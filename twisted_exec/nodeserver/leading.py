@@ -18,8 +18,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted_exec.kube.election import ClientLeases, Election
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.leading import Leading
+from twisted_exec.nodeserver import PROGRAM
 
-NAMESPACE, LEASE = "kube-system", "exec-nodeserver"
+NAMESPACE, LEASE = "kube-system", PROGRAM
 
 
 def keeper_of(namespace: str = NAMESPACE, lease: str = LEASE) -> str:
@@ -61,13 +62,8 @@ class Acting:
         self._election = Election(leases, name or identity(), self._leading, clock, now)
 
     @property
-    def is_leading(self) -> bool:
-        """Whether it is this one."""
-        return self._election.leading
-
-    @property
     def services(self) -> Sequence[Service]:
-        """Those that run."""
+        """Those that run; none while another replica leads."""
         return self._leading.services
 
     def start(self) -> None:

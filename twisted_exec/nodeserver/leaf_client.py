@@ -21,8 +21,7 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
-
-AGENT = "exec-nodeserver"
+from twisted_exec.nodeserver import PROGRAM
 
 REFUSE_US = (Unauthorized.code, Forbidden.code)
 """Codes by which a server says that it does not know us, or does not let us."""
@@ -35,7 +34,7 @@ def kube_clients(reactor: Any) -> MakeClient:
     """Real ones."""
 
     def make(config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        return KubeClient(config, reactor, renew=renew, agent=AGENT)
+        return KubeClient(config, reactor, renew=renew, agent=PROGRAM)
 
     return make
 

@@ -14,10 +14,9 @@ from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told
 from twisted_exec.api.names import label_value, qualified_name
 from twisted_exec.api.status import one_line
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.addresses import TYPES
 from twisted_exec.nodeserver.interfaces import LeafNode
-
-Object = dict[str, Any]
 
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)

@@ -23,7 +23,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver import mirror_plan as plans
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
-from twisted_exec.nodeserver.node_plan import KEPT_BY
+from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ours import EXPOSED, MACHINE
 from twisted_exec.nodeserver.syncer_queue import WorkQueue
 
@@ -160,7 +160,7 @@ class Mirror(Service):
 
     def _is_read(self, there: Object) -> bool:
         """What a Pod shows would be known: its leaf was read, or is none of ours any more."""
-        name = there["metadata"]["annotations"].get(plans.LEAF, "")
+        name = there["metadata"]["annotations"].get(LEAF, "")
         return name not in self._machines or self._machines[name][1].synced
 
     def _machine(self, leaf: ILeaf, copy: Reflector, key: Key) -> Object | None:

@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.watch import Key
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.node_plan import KEPT_BY
-from twisted_exec.nodeserver.ours import MACHINE, MACHINE_UID, PREFIX
+from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF
+from twisted_exec.nodeserver.ours import MACHINE, MACHINE_UID
 from twisted_exec.nodeserver.syncer_status import is_told, wanted_status
-
-LEAF = f"{PREFIX}leaf"
-"""Annotation: the leaf that a machine is of."""
 
 _OF_CONTAINER = ("name", "image", "stdin", "tty")
 _NO_IMAGE = "none"

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from twisted_exec.api.conditions import Told
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.leaf_nodes import is_ready, pressures
-
-Object = dict[str, Any]
 
 READY = "Ready"
 EXEC_READY = "ExecReady"

@@ -1,5 +1,5 @@
 """
-What to do about one Node of the root: decided here, done by :mod:`.upkeep`.
+What to do about one Node of the root: decided here, done by :mod:`.kept_node`.
 
 A pure function from what the Node is to be and what is there.  It is asked again each heartbeat and
 after each change, so it remembers nothing.  A Node that is not ours is never touched: whose it is
@@ -14,26 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told, with_conditions
 from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.addresses import NODE_LABEL
+from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.node_conditions import NOT_PROBED
-
-Object = dict[str, Any]
+from twisted_exec.nodeserver.ours import PREFIX
 
 FULL, ENDPOINTS, NONE = "full", "endpoints", "none"
 UPKEEPS = (FULL, ENDPOINTS, NONE)
 
-KEPT_BY = "leaf.twisted-exec.dev/kept-by"
+KEPT_BY = f"{PREFIX}kept-by"
 """Annotation: which node server keeps the Node, by namespace and name of its election's Lease."""
-LEAF = "leaf.twisted-exec.dev/leaf"
-"""Annotation: the leaf that the Node stands for."""
-KOSMOS_LEAF = "kosmos-io/owned-by-cluster"
-"""The same in Kosmos's words."""
+LEAF = f"{PREFIX}leaf"
+"""Annotation: the leaf that the Node stands for, or that a machine is of."""
 
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
 """Annotation: where metrics-server finds the Node's figures (its ``AnnotationResourceMetricsPath``)."""
@@ -79,14 +77,9 @@ class Patch:
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """
-    A merge patch of the status.
-
-    :param endpoints: addresses or the port are among what was otherwise.
-    """
+    """A merge patch of the status."""
 
     status: Object
-    endpoints: bool = False
 
 
 Action = Create | Patch | PatchStatus
@@ -240,7 +233,6 @@ def _status_patch(wanted: Wanted, known: Object, now: str, beat: bool) -> list[P
     patch = _endpoints(wanted.fields, known)
     if wanted.upkeep != FULL and leads_to_us(known, wanted.fields, wanted.own):
         patch = {}  # what stands behind ours is the other's to say
-    endpoints = bool(patch)
     if wanted.upkeep == FULL:
         patch |= _amounts(wanted.fields, known)
         patch |= _info(wanted.fields, known)
@@ -249,7 +241,7 @@ def _status_patch(wanted: Wanted, known: Object, now: str, beat: bool) -> list[P
         if patch:
             # Who has it changed meanwhile may have meant a part of what is told here.
             patch = {**_whole_endpoints(wanted.fields), **patch}
-    return [PatchStatus(patch, endpoints)] if patch else []
+    return [PatchStatus(patch)] if patch else []
 
 
 def _whole_endpoints(fields: Object) -> Object:

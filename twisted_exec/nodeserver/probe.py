@@ -28,6 +28,7 @@ from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.connection import endpoint, host_header, identity_headers
 from twisted_exec.kube.credentials import settled
 from twisted_exec.kube.http import Answer, HTTPTransport, Request
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.addresses import Address
 from twisted_exec.nodeserver.hop import Hop
 from twisted_exec.nodeserver.interfaces import ILeaf
@@ -40,7 +41,6 @@ PAGE = "/healthz/nodeserver"
 SECONDS = 8.0
 """For each request; a probe has three at most."""
 _LIMIT_BYTES = 64 << 10
-_AGENT = "exec-nodeserver"
 
 _NOT_ALLOWED = "address not allowed"
 """A kube-apiserver's word for loopback and link-local addresses: it proxies there not at all."""
@@ -53,7 +53,7 @@ _UPGRADE = [
     (b"Upgrade", b"SPDY/3.1"),
     (b"X-Stream-Protocol-Version", b"v4.channel.k8s.io"),
     (b"Content-Length", b"0"),
-    (b"User-Agent", _AGENT.encode()),
+    (b"User-Agent", PROGRAM.encode()),
 ]
 
 
@@ -246,7 +246,7 @@ async def fetch(config: ClientConfig, target: str, reactor: Any, peer: str) -> A
 
     :raises APIError: no answer (502, 504).
     """
-    transport = HTTPTransport(config, reactor, connect_seconds=SECONDS, agent=_AGENT, peer=peer)
+    transport = HTTPTransport(config, reactor, connect_seconds=SECONDS, agent=PROGRAM, peer=peer)
     try:
         return await transport.collect(
             Request("GET", target), timeout_seconds=SECONDS, limit_bytes=_LIMIT_BYTES

@@ -17,6 +17,7 @@ from typing import Any
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.kube.serving_certificate import ServingCertificate
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.tls.authority import Issued, request_server
 
 SIGNER = "kubernetes.io/kubelet-serving"
@@ -43,9 +44,9 @@ class NodeCertificate(ServingCertificate):
             client,
             clock,
             directory=directory,
-            name="exec-nodeserver",
+            name=PROGRAM,
             group=GROUP,
-            label="exec-nodeserver",
+            label=PROGRAM,
             now=now,
             signer=SIGNER,
         )

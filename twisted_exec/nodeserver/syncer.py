@@ -22,12 +22,12 @@ from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.status import NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer_form import references
 from twisted_exec.nodeserver.syncer_leaf import Around, LeafSync, Tell
 from twisted_exec.nodeserver.syncer_objects import Originals
 
-COMPONENT = "exec-nodeserver"
 TICK_SECONDS = 1.0
 """How often it is seen whether a leaf is known; in memory, as is a sweep."""
 SWEEP_TICKS = 300
@@ -60,7 +60,7 @@ class Syncer(Service):
         self._recorder: Recorder | None = None
         if tell is None:
             self._recorder = Recorder(
-                client, clock, about=PODS.resource, component=COMPONENT, host=host, now=now
+                client, clock, about=PODS.resource, component=PROGRAM, host=host, now=now
             )
         self._originals = Originals(client, clock, self._objects_changed)
         self._around = Around(

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.leading import Acting
 from twisted_exec.nodeserver.leaf_metrics import LeafMetrics, ends
 from twisted_exec.nodeserver.locator import stream_routes
@@ -40,8 +41,6 @@ from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.observe.reader import ConfigError
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
-
-PROGRAM = "exec-nodeserver"
 
 ROUTES = (stream_routes, run_routes, log_routes, pod_routes, stats_routes)
 """What answers as a kubelet does, besides what is about the server itself."""

@@ -23,11 +23,13 @@ from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.recorder import Recorder
 from twisted_exec.kube.watch import Reflector
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.addresses import Address, addresses_of, is_virtual, root_family
+from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
-from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, COMPONENT, Around, Face, KeptNode
+from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, Around, Face, KeptNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch, ProbeOf
-from twisted_exec.nodeserver.node_plan import FULL, KOSMOS_LEAF, LEAF, orphans
+from twisted_exec.nodeserver.node_plan import FULL, LEAF, orphans
 from twisted_exec.nodeserver.probe import LeafProbe, RootProbe
 from twisted_exec.nodeserver.probing import AT_ONCE, Repeated
 
@@ -65,7 +67,7 @@ class Upkeep(Service):
         self._probing = DeferredSemaphore(AT_ONCE)
         writing = DeferredSemaphore(WRITERS)
         self.recorder = Recorder(
-            client, clock, about=NODES.resource, component=COMPONENT, host=face.keeper, now=now
+            client, clock, about=NODES.resource, component=PROGRAM, host=face.keeper, now=now
         )
         self.nodes = Reflector(
             client, NODES.resource, clock, trim=root_trimmed, on_change=self._node_changed
