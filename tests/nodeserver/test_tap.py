@@ -9,7 +9,8 @@ from pathlib import Path
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.tap import Options, Program, makeService
+from twisted_exec.nodeserver.tap import Options, makeService
+from twisted_exec.observe.starting import Outlived
 
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}]
@@ -56,9 +57,9 @@ class TapTests(SynchronousTestCase):
     def test_service(self) -> None:
         """It makes a service, and opens nothing before that starts."""
         program = makeService(self.options())
-        assert isinstance(program, Program)
+        assert isinstance(program, Outlived)
         self.assertTrue(IService.providedBy(program))
-        self.assertIsNone(program.server.address)
+        self.assertIsNone(program.served.address)
 
     def test_paths(self) -> None:
         """Files are found from wherever a daemon is."""

@@ -9,7 +9,7 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.starting import Starting
+from twisted_exec.observe.starting import Outlived, Starting
 
 
 class Slow(Starting):
@@ -112,3 +112,25 @@ class StartingTests(SynchronousTestCase):
         self.assertNoResult(waiting)
         self.service.under_way.callback(None)
         self.successResultOf(waiting)
+
+
+class OutlivedTests(SynchronousTestCase):
+    """Tests for :class:`Outlived`."""
+
+    def test_order(self) -> None:
+        """What a service uses is closed when it has stopped, and waited for."""
+        slow, closed = Slow(), Deferred[None]()
+
+        def close() -> Deferred[None]:
+            slow.done.append("closed")
+            return closed
+
+        outlived = Outlived(slow, close)
+        outlived.startService()
+        slow.under_way.callback(None)
+        self.successResultOf(slow.when_ready())
+        stopping = outlived.stopService()
+        self.assertEqual((slow.done, slow.running), (["stopped", "closed"], False))
+        self.assertNoResult(stopping)
+        closed.callback(None)
+        self.successResultOf(stopping)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from twisted.application.service import IService, Service
-from twisted.internet.defer import Deferred
 
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
@@ -39,6 +38,7 @@ from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import refusal, stop_once, tell_start
 from twisted_exec.observe.reader import ConfigError
+from twisted_exec.observe.starting import Outlived
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
 
@@ -55,27 +55,6 @@ class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
     longdesc = "Answers a cluster's API server as a kubelet does, for Pods of other clusters."
 
 
-class Program(Service):
-    """The node server and its client of the root, which outlives it."""
-
-    def __init__(self, server: NodeServer, client: KubeClient) -> None:
-        self.server, self._client = server, client
-
-    def startService(self) -> None:
-        """See :class:`NodeServer`."""
-        super().startService()
-        self.server.startService()
-
-    def stopService(self) -> Deferred[None]:
-        """Stop the node server, then close the connections that it used."""
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        await self.server.stopService()
-        await self._client.close()
-
-
 def makeService(options: Options) -> IService:
     """The node server that the command line describes; nothing is opened yet."""
     from twisted.internet import reactor
@@ -86,12 +65,12 @@ def makeService(options: Options) -> IService:
         program = _program(options, reactor)
     except (ConfigError, KubeConfigError, TLSConfigError) as problem:
         raise refusal(PROGRAM, str(problem)) from None
-    tell_start(program.server.when_ready(), PROGRAM, reactor)
+    tell_start(program.served.when_ready(), PROGRAM, reactor)
     service: IService = program
     return service
 
 
-def _program(options: Options, reactor: Any) -> Program:
+def _program(options: Options, reactor: Any) -> Outlived[NodeServer]:
     config = FollowedConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
@@ -110,7 +89,7 @@ def _program(options: Options, reactor: Any) -> Program:
     )
     _watch_expiry(server, options, config, registry)
     LeafMetrics(server.registry, registry.leaves)
-    return Program(server, client)
+    return Outlived(server, client.close)
 
 
 def _leader(

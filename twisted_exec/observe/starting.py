@@ -8,10 +8,15 @@ one line.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+S = TypeVar("S", bound="Starting")
 
 
 class Starting(Service):
@@ -77,3 +82,29 @@ class Starting(Service):
         if isinstance(outcome, Failure) and not waiting:
             why = outcome.getErrorMessage()
             self._log.failure("{told}: {why}", outcome, told=self.told, why=why)
+
+
+class Outlived(Service, Generic[S]):
+    """
+    A service with what it uses to its very end.
+
+    :ivar served: the service.
+    :param close: called when it has stopped; waited for.
+    """
+
+    def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
+        self.served, self._close = served, close
+
+    def startService(self) -> None:
+        """Start the service; see its ``when_ready``."""
+        super().startService()
+        self.served.startService()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the service, then close what it used."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self.served.stopService()
+        await self._close()

@@ -8,8 +8,7 @@ import ipaddress
 from typing import Any
 from urllib.parse import urlsplit
 
-from twisted.application.service import IService, Service
-from twisted.internet.defer import Deferred
+from twisted.application.service import IService
 from twisted.python.usage import UsageError
 
 from twisted_exec.api import names
@@ -22,6 +21,7 @@ from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import refusal, stop_once, tell_start
+from twisted_exec.observe.starting import Outlived
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
 
@@ -124,27 +124,6 @@ def _base_url(text: str) -> str:
     return text
 
 
-class Program(Service):
-    """The broker and its client, which outlives it."""
-
-    def __init__(self, host: BrokerHost, client: KubeClient) -> None:
-        self.host, self._client = host, client
-
-    def startService(self) -> None:
-        """See :class:`BrokerHost`."""
-        super().startService()
-        self.host.startService()
-
-    def stopService(self) -> Deferred[None]:
-        """Stop the broker, then close the connections that it used."""
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        await self.host.stopService()
-        await self._client.close()
-
-
 def makeService(options: Options) -> IService:
     """The broker that the command line describes; nothing is opened yet."""
     from twisted.internet import reactor
@@ -155,12 +134,12 @@ def makeService(options: Options) -> IService:
         program = _program(options, reactor)
     except (KubeConfigError, TargetError, TLSConfigError) as problem:
         raise refusal(PROGRAM, str(problem)) from None
-    tell_start(program.host.when_ready(), PROGRAM, reactor)
+    tell_start(program.served.when_ready(), PROGRAM, reactor)
     service: IService = program
     return service
 
 
-def _program(options: Options, reactor: Any) -> Program:
+def _program(options: Options, reactor: Any) -> Outlived[BrokerHost]:
     config = FollowedConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
@@ -169,7 +148,7 @@ def _program(options: Options, reactor: Any) -> Program:
     )
     told = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), told).ends)
-    return Program(host, client)
+    return Outlived(host, client.close)
 
 
 def settings(options: Options) -> Settings:
