@@ -46,15 +46,14 @@ from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take
 from twisted_exec.streaming.websocket import ServerSocket, server_factory, start
 from twisted_exec.testing.kubelet_containers import AttachStream, Container, ExecStream
 from twisted_exec.testing.kubelet_logs import ContainerLog, LogOptions, LogReader
-from twisted_exec.testing.kubelet_ports import (
+from twisted_exec.testing.kubelet_port_sockets import (
     OLD_PROTOCOLS,
-    PORT_FORWARD,
     TUNNEL,
     OldPorts,
-    SPDYPorts,
     TunnelPorts,
     read_ports,
 )
+from twisted_exec.testing.kubelet_ports import PORT_FORWARD, SPDYPorts
 from twisted_exec.testing.kubelet_processes import LocalProcess
 from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import VerificationError

@@ -1,30 +1,24 @@
 """
 Ports of a Pod, forwarded by a kubelet's double to those of this host's loopback.
 
-Over SPDY, or SPDY within a WebSocket (``SPDY/3.1+portforward.k8s.io``), each connection is a pair of
-streams that a client opens, an error stream first; over a plain WebSocket each port of the request is
-one connection, on two channels.  Facts: ``k8s.io/kubelet/pkg/cri/streaming/portforward``
-(``httpstream.go``, ``websocket.go``).
+Over SPDY each connection is a pair of streams that a client opens, an error stream first.  Facts:
+``httpstream.go`` of ``k8s.io/kubelet/pkg/cri/streaming/portforward``.
 
 SPDY as Kubernetes has it knows no flow control: who cannot take more stops the whole connection.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from typing import Protocol as Typing
 
-from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
-from twisted.internet.interfaces import IDelayedCall, IHalfCloseableProtocol, IPushProducer
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from twisted_exec.streaming.carrier import PacedConnection
+from twisted_exec.testing.kubelet_targets import Way, port_of
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.spdy import (
     Connection,
@@ -40,11 +34,8 @@ from twisted_exec.wire.spdy_frames import GOING_WRONG
 from twisted_exec.wire.upgrade import Headers, values
 
 PORT_FORWARD = "portforward.k8s.io"
-TUNNEL = "SPDY/3.1+portforward.k8s.io"
-OLD_PROTOCOLS = ("v4.channel.k8s.io", "v4.base64.channel.k8s.io")
 
 _PAIR_SECONDS = 30
-_CONNECT_SECONDS = 10
 _MAX_STREAMS = 2000
 _LINGER_SECONDS = 5.0
 
@@ -62,113 +53,6 @@ class Carried(Typing):
         """All is said."""
 
 
-class TargetUser(Typing):
-    """Whom a connection to a port tells."""
-
-    def target_said(self, data: bytes) -> None:
-        """1 byte or more."""
-
-    def target_ended(self) -> None:
-        """It says no more."""
-
-    def target_lost(self) -> None:
-        """It is gone; the last call."""
-
-    def target_full(self, full: bool) -> None:
-        """It takes no more for now, or does again."""
-
-
-@implementer(IHalfCloseableProtocol, IPushProducer)
-class _Target(Protocol):
-    """A connection to a port."""
-
-    transport: Any
-
-    def __init__(self, user: TargetUser) -> None:
-        self._user = user
-
-    def connectionMade(self) -> None:
-        self.transport.registerProducer(self, True)
-
-    def dataReceived(self, data: bytes) -> None:
-        self._user.target_said(data)
-
-    def readConnectionLost(self) -> None:
-        # Whoever has said all is left, as kubelets do it: what still came would go nowhere.
-        self._user.target_ended()
-        self.transport.unregisterProducer()
-        self.transport.loseConnection()
-
-    def writeConnectionLost(self) -> None:
-        """It was us."""
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._user.target_lost()
-
-    def pauseProducing(self) -> None:
-        self._user.target_full(True)
-
-    def resumeProducing(self) -> None:
-        self._user.target_full(False)
-
-    def stopProducing(self) -> None:
-        """It is gone; ``connectionLost`` says so."""
-
-
-class _Way:
-    """To one port: what comes before it is connected waits, and waits no longer than that."""
-
-    target: Any = None
-
-    def __init__(self, reactor: Any, port: int, user: TargetUser) -> None:
-        self._early: list[bytes] = []
-        self._ended = self.left = False
-        self._user = user
-        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port, timeout=_CONNECT_SECONDS)
-        self.connecting = connectProtocol(endpoint, _Target(user))
-
-    def connected(self, target: Any) -> None:
-        """Say what waited."""
-        if self.left:
-            target.transport.abortConnection()
-            return
-        self.target = target
-        for each in self._early:
-            target.transport.write(each)
-        self._early.clear()
-        if self._ended:
-            target.transport.loseWriteConnection()
-
-    def write(self, data: bytes) -> None:
-        if self.target is not None:
-            self.target.transport.write(data)
-        else:
-            self._early.append(data)
-            self._user.target_full(True)
-
-    def end(self) -> None:
-        """No more goes there."""
-        self._ended = True
-        if self.target is not None:
-            self.target.transport.loseWriteConnection()
-
-    def pace(self, still: bool) -> None:
-        """Let it say no more for now, or go on."""
-        if self.target is not None:
-            if still:
-                self.target.transport.pauseProducing()
-            else:
-                self.target.transport.resumeProducing()
-
-    def abort(self) -> None:
-        """Nobody is there any more."""
-        self.left = True
-        if self.target is not None:
-            self.target.transport.abortConnection()
-        else:
-            self.connecting.cancel()
-
-
 class _Pair:
     """An error stream and a data stream, and their connection."""
 
@@ -176,14 +60,14 @@ class _Pair:
         self.forwards, self.request = forwards, request
         self.streams: dict[bytes, int] = {}
         self.port = 0
-        self.way: _Way | None = None
+        self.way: Way | None = None
         self.timer: IDelayedCall | None = None
         self._said = self._over = False
 
     def connect(self) -> None:
         """Both streams are there."""
         forwards = self.forwards
-        self.way = _Way(forwards.reactor, self.port, self)
+        self.way = Way(forwards.reactor, self.port, self)
         self.way.connecting.addCallbacks(self.way.connected, self._refused)
         self.way.connecting.addCallback(lambda _: self.target_full(False))
 
@@ -256,7 +140,7 @@ class PortForwards:
 
     def _opened(self, event: StreamOpened) -> None:
         kind = b"".join(values(event.headers, b"streamtype")[:1]).lower()
-        port = _port(b"".join(values(event.headers, b"port")[:1]))
+        port = port_of(b"".join(values(event.headers, b"port")[:1]))
         if kind not in (b"error", b"data") or port is None:
             self._connection.reset(event.stream_id)
             return
@@ -365,25 +249,6 @@ def _request(stream_id: int, kind: bytes, headers: Headers) -> str:
     return str(stream_id if kind == b"error" else stream_id - 2)  # as older clients have it
 
 
-def _port(told: bytes) -> int | None:
-    if not told.isdigit() or len(told) > 5:
-        return None
-    return int(told) if 1 <= int(told) <= 0xFFFF else None
-
-
-def read_ports(told: Sequence[bytes]) -> list[int]:
-    """
-    The ports of a WebSocket's query.
-
-    :raises ValueError: there is none, or one is none.
-    """
-    ports = [_port(each) for one in told for each in one.split(b",")]
-    found = [port for port in ports if port is not None]
-    if not ports or len(found) != len(ports) or len(ports) > 100:
-        raise ValueError('query parameter "port" must have one port or several')
-    return found
-
-
 class SPDYPorts(PacedConnection, Protocol):
     """Port forwarding over a connection that was upgraded to SPDY."""
 
@@ -419,164 +284,3 @@ class SPDYPorts(PacedConnection, Protocol):
     def cut(self) -> None:
         """The kubelet ends."""
         self.abort()
-
-
-class _SocketPorts:
-    """Port forwarding over a WebSocket; told by its socket."""
-
-    def __init__(self, socket: Any, over: Callable[[Any], None]) -> None:
-        self.socket, self._over = socket, over
-
-    def opened(self) -> None:
-        """The client begins."""
-
-    def message_received(self, message: bytes) -> None:
-        raise NotImplementedError
-
-    def pong_received(self) -> None:
-        """Nobody asked."""
-
-    def failing(self, reason: str) -> None:
-        """A Close says what is wrong."""
-
-    def close_received(self, code: int | None) -> None:
-        """The socket answers."""
-
-    def lost(self, reason: str) -> None:
-        self._over(self)
-
-    def hold(self, still: bool) -> None:
-        """Read no more for now, or go on."""
-        if self.socket.can_send:
-            transport = self.socket.transport
-            (transport.pauseProducing if still else transport.resumeProducing)()
-
-    def close(self) -> None:
-        self.socket.close()
-        self.socket.hang_up()
-
-    def cut(self) -> None:
-        """The kubelet ends."""
-        self.socket.abort()
-
-
-class TunnelPorts(_SocketPorts):
-    """SPDY in binary messages, whose boundaries mean nothing."""
-
-    def __init__(self, reactor: Any, pod: str, socket: Any, over: Callable[[Any], None]) -> None:
-        super().__init__(socket, over)
-        self._forwards = PortForwards(reactor, pod, self)
-        socket.on_flow(self._forwards.pace)
-
-    def message_received(self, message: bytes) -> None:
-        if message:  # an empty one is no end
-            self._forwards.received(message)
-
-    def send(self, data: bytes) -> None:
-        self.socket.send(data)
-
-    def lost(self, reason: str) -> None:
-        self._forwards.lost()
-        super().lost(reason)
-
-
-class _OldPort:
-    """One port of an old WebSocket: a channel of data, one of errors."""
-
-    def __init__(self, ports: OldPorts, channel: int, port: int) -> None:
-        self._ports, self._channel = ports, channel
-        self.port = port
-        self.is_over = False
-        number = struct.pack("<H", port)
-        ports.say(channel, number)
-        ports.say(channel + 1, number)
-        self.way = _Way(ports.reactor, port, self)
-        self.way.connecting.addCallbacks(self.way.connected, self._refused)
-        self.way.connecting.addCallback(lambda _: self.target_full(False))
-
-    def _refused(self, failure: Failure) -> None:
-        if self.way.left:
-            return
-        told = f"error forwarding port {self.port} to pod {self._ports.pod}, uid : "
-        self._ports.say(self._channel + 1, (told + failure.getErrorMessage()).encode())
-        self.target_lost()
-
-    def target_said(self, data: bytes) -> None:
-        self._ports.say(self._channel, data)
-
-    def target_ended(self) -> None:
-        """These channels know no end but the connection's."""
-
-    def target_full(self, full: bool) -> None:
-        self._ports.full(self, full)
-
-    def target_lost(self) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self._ports.target_over()
-
-
-class OldPorts(_SocketPorts):
-    """
-    ``v4.channel.k8s.io`` with ``port=`` in the query.
-
-    :param in_base64: in text, with a digit for the channel.
-    """
-
-    def __init__(
-        self,
-        reactor: Any,
-        pod: str,
-        socket: Any,
-        over: Callable[[Any], None],
-        *,
-        ports: Sequence[int],
-        in_base64: bool,
-    ) -> None:
-        super().__init__(socket, over)
-        self.reactor, self.pod = reactor, pod
-        self._numbers, self._in_base64 = ports, in_base64
-        self._ports: list[_OldPort] = []
-        self._full: set[_OldPort] = set()
-        socket.on_flow(self._pace)
-
-    def opened(self) -> None:
-        for at, port in enumerate(self._numbers):
-            self._ports.append(_OldPort(self, 2 * at, port))
-
-    def say(self, channel: int, data: bytes) -> None:
-        """A message of a channel."""
-        if self._in_base64:
-            self.socket.send(bytes((channel + ord("0"),)) + base64.b64encode(data), text=True)
-        else:
-            self.socket.send(bytes((channel,)) + data)
-
-    def message_received(self, message: bytes) -> None:
-        channel = message[0] - (ord("0") if self._in_base64 else 0) if message else -1
-        if channel % 2 or not 0 <= channel // 2 < len(self._ports):
-            return
-        try:
-            data = base64.b64decode(message[1:]) if self._in_base64 else message[1:]
-        except binascii.Error:
-            return
-        if data:
-            self._ports[channel // 2].way.write(data)
-
-    def full(self, port: _OldPort, full: bool) -> None:
-        """A port takes no more, or does again."""
-        (self._full.add if full else self._full.discard)(port)
-        self.hold(bool(self._full))
-
-    def _pace(self, full: bool) -> None:
-        for each in self._ports:
-            each.way.pace(full)
-
-    def target_over(self) -> None:
-        """The connection ends with the last of its ports."""
-        if len(self._ports) == len(self._numbers) and all(one.is_over for one in self._ports):
-            self.close()
-
-    def lost(self, reason: str) -> None:
-        for each in self._ports:
-            each.way.abort()
-        super().lost(reason)

@@ -1,0 +1,130 @@
+"""
+The ports of this host's loopback that a kubelet's double forwards to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Protocol as Typing
+
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+_CONNECT_SECONDS = 10
+
+
+class TargetUser(Typing):
+    """Whom a connection to a port tells."""
+
+    def target_said(self, data: bytes) -> None:
+        """1 byte or more."""
+
+    def target_ended(self) -> None:
+        """It says no more."""
+
+    def target_lost(self) -> None:
+        """It is gone; the last call."""
+
+    def target_full(self, full: bool) -> None:
+        """It takes no more for now, or does again."""
+
+
+@implementer(IHalfCloseableProtocol, IPushProducer)
+class _Target(Protocol):
+    """A connection to a port."""
+
+    transport: Any
+
+    def __init__(self, user: TargetUser) -> None:
+        self._user = user
+
+    def connectionMade(self) -> None:
+        self.transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._user.target_said(data)
+
+    def readConnectionLost(self) -> None:
+        # Whoever has said all is left, as kubelets do it: what still came would go nowhere.
+        self._user.target_ended()
+        self.transport.unregisterProducer()
+        self.transport.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        """It was us."""
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._user.target_lost()
+
+    def pauseProducing(self) -> None:
+        self._user.target_full(True)
+
+    def resumeProducing(self) -> None:
+        self._user.target_full(False)
+
+    def stopProducing(self) -> None:
+        """It is gone; ``connectionLost`` says so."""
+
+
+class Way:
+    """To one port: what comes before it is connected waits, and waits no longer than that."""
+
+    target: Any = None
+
+    def __init__(self, reactor: Any, port: int, user: TargetUser) -> None:
+        self._early: list[bytes] = []
+        self._ended = self.left = False
+        self._user = user
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port, timeout=_CONNECT_SECONDS)
+        self.connecting = connectProtocol(endpoint, _Target(user))
+
+    def connected(self, target: Any) -> None:
+        """Say what waited."""
+        if self.left:
+            target.transport.abortConnection()
+            return
+        self.target = target
+        for each in self._early:
+            target.transport.write(each)
+        self._early.clear()
+        if self._ended:
+            target.transport.loseWriteConnection()
+
+    def write(self, data: bytes) -> None:
+        if self.target is not None:
+            self.target.transport.write(data)
+        else:
+            self._early.append(data)
+            self._user.target_full(True)
+
+    def end(self) -> None:
+        """No more goes there."""
+        self._ended = True
+        if self.target is not None:
+            self.target.transport.loseWriteConnection()
+
+    def pace(self, still: bool) -> None:
+        """Let it say no more for now, or go on."""
+        if self.target is not None:
+            if still:
+                self.target.transport.pauseProducing()
+            else:
+                self.target.transport.resumeProducing()
+
+    def abort(self) -> None:
+        """Nobody is there any more."""
+        self.left = True
+        if self.target is not None:
+            self.target.transport.abortConnection()
+        else:
+            self.connecting.cancel()
+
+
+def port_of(told: bytes) -> int | None:
+    """A port by its digits; ``None`` for what is none."""
+    if not told.isdigit() or len(told) > 5:
+        return None
+    return int(told) if 1 <= int(told) <= 0xFFFF else None
