@@ -22,6 +22,7 @@ from twisted_exec.nodeserver.node_plan import (
     PatchStatus,
     Plan,
     Wanted,
+    contested,
     orphans,
     plan,
     writers,
@@ -202,6 +203,20 @@ class WhoseTests(SynchronousTestCase):
         (patch,) = plan(replace(WANTED, upkeep=ENDPOINTS), node, "t1", beat=True).actions
         assert isinstance(patch, PatchStatus)
         self.assertEqual(set(patch.status), {"addresses", "daemonEndpoints"})
+
+    def test_contested(self) -> None:
+        """What helps against somebody who writes in turns with us, by what is written."""
+        own = [("InternalDNS", "10.9.9.9"), ("InternalDNS", "fd00::9")]
+        first = {"type": "InternalDNS", "address": "10.9.9.9"}
+        port = {"kubeletEndpoint": {"Port": 10250}}
+        for theirs, wanted in (
+            ({}, "LEAF_NODE_IP=10.9.9.9 and PREFERRED-ADDRESS-TYPE=InternalDNS"),
+            ({"addresses": [{"type": "InternalDNS", "address": ""}]}, "LEAF_NODE_IP=10.9.9.9"),
+            ({"addresses": [{**first, "type": "Hostname"}]}, "TYPE=InternalDNS"),
+            ({"addresses": [first]}, "port 0 and 10250 in turns"),
+            ({"addresses": [first], "daemonEndpoints": port}, "name that one alone"),
+        ):
+            self.assertIn(wanted, contested(theirs, own, 10250))
 
     def test_writers(self) -> None:
         """Who wrote the addresses is found in the Node itself."""

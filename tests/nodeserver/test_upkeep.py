@@ -153,6 +153,11 @@ class UpkeepTestCase(SynchronousTestCase):
         found = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
         return [(one["type"], one["reason"], one["involvedObject"]["name"]) for one in found]
 
+    def told(self, reason: str) -> list[str]:
+        """The messages of Events with this reason."""
+        found = [each for key, each in self.root.objects.items() if key[0] == EVENTS.resource]
+        return [one["message"] for one in found if one["reason"] == reason]
+
     def writes(self) -> int:
         return len([each for each in self.root.requests if each[0] in ("patch", "create")])
 
@@ -482,8 +487,28 @@ class EndpointsTests(UpkeepTestCase):
             self.pass_time(BEAT_SECONDS)
         self.assertLess(self.writes() - before - times, times // 4)
         self.assertIn(("Warning", "AddressesContested", NAME), self.events())
+        (message, *_) = self.told("AddressesContested")
+        self.assertIn("LEAF_NODE_IP=10.9.9.9 and PREFERRED-ADDRESS-TYPE=InternalDNS", message)
+        self.assertNotIn("--listen", message)
         self.pass_time(LONGEST_SECONDS + BEAT_SECONDS)
         self.assertEqual(self.node()["status"]["addresses"][0]["address"], "10.9.9.9")
+
+    def test_contested_port(self) -> None:
+        """
+        Kosmos writes one node's port over and over where a Node stands for that one: no address of
+        its own would help, only that we listen there, and that is what is said.
+        """
+        self.start()
+        for _ in range(10):
+            self.change(
+                addresses=[{"type": "InternalDNS", "address": "10.9.9.9"}],
+                daemonEndpoints={"kubeletEndpoint": {"Port": 10255}},
+            )
+            self.pass_time(BEAT_SECONDS)
+        (message, *_) = self.told("AddressesContested")
+        self.assertIn("write port 10255 and 10250 in turns", message)
+        self.assertIn("--listen and --node-port", message)
+        self.assertNotIn("LEAF_NODE_IP", message)
 
 
 class ConditionTests(UpkeepTestCase):

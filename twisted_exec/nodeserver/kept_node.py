@@ -49,6 +49,7 @@ from twisted_exec.nodeserver.node_plan import (
     PatchStatus,
     Plan,
     Wanted,
+    contested,
     leads_to_us,
     plan,
     writers,
@@ -360,11 +361,8 @@ class KeptNode(Running):
 
     def _tell_contest(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"
-        told = (
-            f"{others} and this node server write its addresses or port in turns; let one of them do "
-            f"so: where Kosmos keeps the node, set its LEAF_NODE_IP and PREFERRED-ADDRESS-TYPE as "
-            f"ours, or run us with --upkeep=none"
-        )
+        what = contested(observed.get("status") or {}, self._face.own, self._face.port)
+        told = f"{others} and this node server write {what}; or run us with --upkeep=none"
         self._log.warn("node {name}: {why}", name=self.node.name, why=told)
         self._around.record(observed, "Warning", "AddressesContested", told)
 

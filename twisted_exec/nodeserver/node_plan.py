@@ -6,8 +6,9 @@ after each change, so it remembers nothing.  A Node that is not ours is never to
 says the Node itself, in an annotation; where it stands for a leaf by somebody else's word (Kosmos's,
 or an administrator's) it may be taken over.
 
-Kosmos's own upkeep sets a Node's port only when it makes the Node, and deletes by a name that no
-Node has (``cluster_controller.go``): here both are looked at again and again.
+Kosmos's own upkeep sets a Node's port when it makes the Node, and where the Node stands for one node
+copies that one's port over it; it deletes by a name that no Node has (``leaf_model_handler.go``,
+``cluster_controller.go``).  Here both are looked at again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told, with_conditions
 from twisted_exec.api.kinds.nodes import NODES
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.addresses import NODE_LABEL
+from twisted_exec.nodeserver.addresses import NODE_LABEL, Address
 from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.node_conditions import NOT_PROBED
@@ -158,6 +159,30 @@ def leads_to_us(status: Object, fields: Object, own: int) -> bool:
     first = (status.get("addresses") or [])[:own]
     port = status.get("daemonEndpoints") == fields.get("daemonEndpoints")
     return port and first == wanted[:own]
+
+
+def contested(status: Object, own: Sequence[Address], port: int) -> str:
+    """
+    What somebody else says of where we are, and how to make them say what we do.
+
+    :param status: as they have left it.
+    :param own: our addresses, one at least.
+    """
+    told = status.get("addresses") or [{}]
+    kind, address = own[0]
+    if (told[0].get("type"), told[0].get("address")) != (kind, address):
+        return (
+            "addresses in turns; let one of them do so: where Kosmos keeps the node, set its "
+            f"LEAF_NODE_IP={address} and PREFERRED-ADDRESS-TYPE={kind}"
+        )
+    theirs = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port", 0)
+    if theirs == port:
+        return f"addresses behind {address} in turns; name that one alone as --node-address"
+    # Where a Node stands for one node Kosmos writes all of that one's status, its port included.
+    return (
+        f"port {theirs} and {port} in turns; let us be reached at {theirs} (--listen and "
+        "--node-port): where a node of Kosmos stands for one of the leaf's, its port is that one's"
+    )
 
 
 def writers(observed: Object, us: str) -> list[str]:
