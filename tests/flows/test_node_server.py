@@ -10,6 +10,7 @@ import os
 import signal
 
 from tests.nodeserver.clusters import LEAF, NODE_SERVER, POD, ROOT_NODE
+from tests.runtimes.support import pause
 from twisted_exec.api.kinds import NODES
 from twisted_exec.api.status import NotFound
 
@@ -54,14 +55,15 @@ class ProgramTests(LeafTestCase):
 
     async def kept(self) -> None:
         """The Node is there, and says where the program is."""
-        endpoint: dict[str, int] = {}
-        while endpoint.get("Port") != self.port:
+        while True:
             try:
                 node = await self.clusters.root.admin.get(NODES.resource, ROOT_NODE)
             except NotFound:
-                continue
-            status = node.get("status") or {}
-            endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+                node = {}
+            endpoints = (node.get("status") or {}).get("daemonEndpoints") or {}
+            if (endpoints.get("kubeletEndpoint") or {}).get("Port") == self.port:
+                return
+            await pause()
 
     async def test_program(self) -> None:
         """A Pod is reached by the Node that it keeps; when it stops, users are told, and it ends well."""

@@ -12,13 +12,12 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import connectProtocol
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
-from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
+from tests.streaming.raw import Raw
 from tests.streaming.test_sessions import Records
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -120,34 +119,6 @@ def chosen(request: Request) -> list[tuple[bytes, bytes]]:
         for line in request.requestHeaders.getRawHeaders(name, []):
             return [(name.title(), line.split(b",")[0].strip())]
     return []
-
-
-class Raw(Protocol):
-    """One end of a stream: what came, and whether it is over."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.lost: Failure | None = None
-
-    def dataReceived(self, data: bytes) -> None:
-        self.received += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = reason
-
-    @property
-    def head(self) -> bytes:
-        return self.received.partition(b"\r\n\r\n")[0]
-
-    @property
-    def body(self) -> bytes:
-        return self.received.partition(b"\r\n\r\n")[2]
-
-    @property
-    def code(self) -> int:
-        return int(self.received.split(b" ", 2)[1])
 
 
 class ChainTestCase(TestCase):

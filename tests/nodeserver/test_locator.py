@@ -11,12 +11,13 @@ from twisted.internet.interfaces import IHalfCloseableProtocol
 from zope.interface import implementer
 
 from tests.streaming.frames import KEY
+from tests.streaming.raw import Raw
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_server import take_over
 from twisted_exec.wire.upgrade import switching_protocols
 
-from .stream_chain import SPDY_HEAD, ChainTestCase, Raw, reactor
+from .stream_chain import SPDY_HEAD, ChainTestCase, reactor
 from .support import put_leaf_pod, put_pod
 
 EXEC = "/exec/default/web/main?command=sh&command=-c&command=a%20b&output=1&error=1"

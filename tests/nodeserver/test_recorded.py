@@ -15,12 +15,13 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.streaming.raw import Raw
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.logs import log_routes
 from twisted_exec.tls.endpoints import server_endpoint
 
-from .stream_chain import ROOT, ChainTestCase, Raw
+from .stream_chain import ROOT, ChainTestCase
 from .support import put_leaf_pod, put_pod
 
 reactor: Any = _reactor

@@ -11,9 +11,8 @@ import wsproto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
@@ -35,6 +34,7 @@ from twisted_exec.testing.network import BUFFER_BYTES, MemoryNetwork
 from twisted_exec.wire.upgrade import switching_protocols
 
 from .frames import handshake, masked
+from .raw import Raw
 from .test_sessions import Records
 from .test_translate import Proxying
 
@@ -48,22 +48,6 @@ _SAID = [
 # What was in a frame follows the frame there.
 RECORDED = [_SAID[0], *(piece for piece in _SAID[1:] if piece[:1] in (b"\x82", b"\x88"))]
 NOISE = bytes(range(256)) * 3
-
-
-class Raw(Protocol):
-    """One end: what came, and how it ended."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.lost: Failure | None = None
-
-    def dataReceived(self, data: bytes) -> None:
-        self.received += data
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = reason
 
 
 class OldKubelet(Dispatcher):
