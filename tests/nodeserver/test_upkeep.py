@@ -21,8 +21,9 @@ from twisted_exec.api.status import Conflict, ServiceUnavailable
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.nodeserver.addresses import Address
 from twisted_exec.nodeserver.clusters import KOSMOS_LEAF
+from twisted_exec.nodeserver.contest import LONGEST_SECONDS
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode
-from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, LONGEST_SECONDS, TELL_SECONDS, Face
+from twisted_exec.nodeserver.kept_node import BEAT_SECONDS, FAILED_SECONDS, TELL_SECONDS, Face
 from twisted_exec.nodeserver.node_plan import (
     ENDPOINTS,
     KEPT_BY,
@@ -337,7 +338,7 @@ class NodeTests(UpkeepTestCase):
             self.pass_time(BEAT_SECONDS)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(list(upkeep.problems), [NAME])
-        self.pass_time(LONGEST_SECONDS)
+        self.pass_time(FAILED_SECONDS)
         self.assertEqual(upkeep.problems, {})
         self.assertEqual(self.node()["status"]["capacity"], {"cpu": "8"})
 

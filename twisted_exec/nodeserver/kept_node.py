@@ -7,8 +7,7 @@ request but the Lease's; the status is told anew every five minutes all the same
 Writes name the version that they were decided on: whoever changed the Node meanwhile is not
 overwritten, the Node is looked at again.
 
-Who is wrong about addresses and port is corrected.  Who corrects us in turn is told of, and we write
-ever less often: two who write in turns would help nobody.
+Who is wrong about addresses and port is corrected; for who corrects us in turn see :mod:`.contest`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from twisted_exec.kube.lease import Lease
 from twisted_exec.kube.watch import Backoff
 from twisted_exec.nodeserver import PROGRAM, leaf_nodes
 from twisted_exec.nodeserver.addresses import TYPES, Address, addresses_of, not_chosen, published
+from twisted_exec.nodeserver.contest import Contest
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch
 from twisted_exec.nodeserver.node_conditions import (
@@ -50,7 +50,6 @@ from twisted_exec.nodeserver.node_plan import (
     Plan,
     Wanted,
     contested,
-    leads_to_us,
     plan,
     writers,
 )
@@ -61,9 +60,8 @@ from twisted_exec.observe.running import Running
 BEAT_SECONDS = 10.0
 TELL_SECONDS = 300.0
 """A status that has not changed is told again so often."""
-CONTESTED = 3
-"""How often somebody may write other addresses before we write less often."""
-LONGEST_SECONDS = 300.0
+FAILED_SECONDS = 300.0
+"""Until a Node is looked at again of which a look failed in a way that nobody thought of."""
 SOON_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
 """A root's API server dials what a copy of its own says, which may be a moment old."""
@@ -118,45 +116,6 @@ class Around:
     leaf: Callable[[str], LeafWatch]
     family: Callable[[], int]
     record: Callable[[Object, str, str, str], None]
-
-
-class Contest:
-    """
-    Whether somebody else writes where we are said to be, and how often we answer.
-
-    :param own: how many addresses are ours.
-    :ivar quiet_until: nothing of it is written before.
-    """
-
-    def __init__(self, own: int) -> None:
-        self.quiet_until = 0.0
-        self._own, self._times = own, 0
-        self._written: Object | None = None
-        self._before = ""
-        self._backoff = Backoff(BEAT_SECONDS, LONGEST_SECONDS)
-
-    def wrote(self, stored: Object, before: str) -> None:
-        """
-        We did.
-
-        :param before: the version that the Node had until then.
-        """
-        self._written, self._before = stored.get("status") or {}, before
-
-    def is_noticed(self, observed: Object, now: float) -> bool:
-        """Somebody has overwritten us, once more than may be by accident."""
-        if self._written is None or now < self.quiet_until:
-            return False
-        # A copy may be as old as what we changed; it is not older, or we had got a conflict.
-        if observed["metadata"].get("resourceVersion") == self._before:
-            return False
-        if leads_to_us(observed.get("status") or {}, self._written, self._own):
-            return False
-        self._written, self._times = None, self._times + 1
-        if self._times < CONTESTED:
-            return False
-        self.quiet_until = now + self._backoff.pause()
-        return True
 
 
 class KeptNode(Running):
@@ -216,7 +175,7 @@ class KeptNode(Running):
             except Exception:  # a bug; the next look may be about something else
                 self.problem = "keeping the node failed; see the log"
                 self._log.failure("keeping node {name} failed", name=self.node.name)
-                pause = LONGEST_SECONDS
+                pause = FAILED_SECONDS
             await self._sleep(pause if self.problem or not self._poked else SOON_SECONDS)
 
     async def _sleep(self, seconds: float) -> None:
