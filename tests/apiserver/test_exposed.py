@@ -8,7 +8,7 @@ from tests.apiserver.chain import EXEC, POD, WEBSOCKET, ChainTestCase
 from tests.apiserver.support import ALL_MACHINES, MACHINES, MERGE, PODS, APITestCase
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import Object
-from twisted_exec.apiserver.exposed import LABEL
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.streaming.interfaces import REVOKED
 
@@ -29,7 +29,7 @@ class ExposedTestCase(APITestCase):
         self.expose("shown")
 
     def expose(self, name: str, value: str | None = "true") -> Object:
-        patch = {"metadata": {"labels": {LABEL: value}}}
+        patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}
         found: Object = self.answer("PATCH", f"{MACHINES}/{name}", patch, content_type=MERGE)
         return found
 
@@ -55,7 +55,7 @@ class SeeTests(ExposedTestCase):
         """A selector selects among what is seen."""
         self.assertEqual(self.seen(f"{MACHINES}?fieldSelector=metadata.name%3Dhidden"), [])
         self.assertEqual(self.seen(f"{PODS}?fieldSelector=metadata.name%3Dhidden"), [])
-        self.assertEqual(self.seen(f"{MACHINES}?labelSelector=%21{LABEL}"), [])
+        self.assertEqual(self.seen(f"{MACHINES}?labelSelector=%21{EXPOSED_LABEL}"), [])
 
     def test_pages(self) -> None:
         """No page tells how many others there are."""
@@ -139,7 +139,7 @@ class DoTests(ExposedTestCase):
     def test_nothing_else(self) -> None:
         """Neither a change nor a deletion, not even of what is exposed; least of all of its label."""
         one = f"{MACHINES}/shown"
-        patch = {"metadata": {"labels": {LABEL: "true"}}}
+        patch = {"metadata": {"labels": {EXPOSED_LABEL: "true"}}}
         self.refused(403, "PATCH", f"{MACHINES}/hidden", patch, user="leaf", content_type=MERGE)
         self.refused(403, "PATCH", one, patch, user="leaf", content_type=MERGE)
         self.refused(403, "PUT", one, {}, user="leaf")
@@ -243,10 +243,10 @@ class SessionTests(ChainTestCase):
         await self.until(lambda: len(self.ends()) == 2)
         self.assertEqual({reason for reason, _ in self.ends()}, {REVOKED})
         told = await self.refused(404, user="", headers=(*WEBSOCKET, BEARER))
-        self.assertIn(LABEL, told)
+        self.assertIn(EXPOSED_LABEL, told)
 
     async def label(self, value: str) -> None:
-        patch = {"metadata": {"labels": {LABEL: value}}}
+        patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}
         await self.admin.patch(kinds.MACHINES.resource, "vm", patch, "default")
 
 

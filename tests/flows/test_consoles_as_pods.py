@@ -18,7 +18,7 @@ from tests.nodeserver.clusters import NODE_SERVER, ROOT, Cluster, reactor
 from tests.runtimes.support import pause
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds import NODE_PODS
-from twisted_exec.apiserver.exposed import LABEL
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.nodeserver.mirror import Mirror
 
@@ -75,7 +75,7 @@ class ConsolesTests(TestCase):
             await pause()
 
     async def label(self, value: str) -> None:
-        patch = {"metadata": {"labels": {LABEL: value}}}
+        patch = {"metadata": {"labels": {EXPOSED_LABEL: value}}}
         await self.deployment.client.patch(MACHINES, "shown", patch, "default")
 
     def in_terminal(self, name: str, *words: str) -> Program:

@@ -24,7 +24,7 @@ from tests.interop.leaf_clusters import (
     LeafClusters,
 )
 from tests.interop.programs import free_port
-from twisted_exec.nodeserver.addresses import TYPES
+from twisted_exec.api.kinds import ADDRESS_TYPES
 
 USER, OTHER = "least", "another-replica"
 
@@ -38,7 +38,7 @@ class KeptTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clusters = LeafClusters()
         self.addCleanup(self.clusters.stop)
-        self.clusters.preferred = ",".join(TYPES)
+        self.clusters.preferred = ",".join(ADDRESS_TYPES)
         self.clusters.start()
         self.kubectl("create", "namespace", NAMESPACE)
 

@@ -6,8 +6,8 @@ import itertools
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.nodeserver.addresses import (
-    TYPES,
     Address,
     Object,
     addresses_of,
@@ -101,7 +101,7 @@ class ChosenTests(SynchronousTestCase):
     def test_types_first(self) -> None:
         """The order of types decides before the order of addresses."""
         found = published(OURS, LEAF, 4)
-        self.assertEqual(chosen(found, TYPES), ("Hostname", "worker-1"))
+        self.assertEqual(chosen(found, ADDRESS_TYPES), ("Hostname", "worker-1"))
         self.assertEqual(chosen(found, ("InternalDNS", "Hostname")), OURS[0])
         self.assertEqual(chosen(found, ("InternalIP",)), LEAF[0])
         self.assertIsNone(chosen(found, ("ExternalDNS",)))
@@ -112,7 +112,7 @@ class ChosenTests(SynchronousTestCase):
 
     def test_default_order(self) -> None:
         """With a kube-apiserver's own order a leaf's Hostname wins, and it is said what helps."""
-        told = not_chosen(published(OURS, LEAF, 4), OURS, TYPES)
+        told = not_chosen(published(OURS, LEAF, 4), OURS, ADDRESS_TYPES)
         for part in (
             "dials the leaf's Hostname worker-1, not ours (InternalDNS 10.9.9.9)",
             "--kubelet-preferred-address-types=InternalDNS,Hostname,InternalIP,ExternalDNS,ExternalIP",

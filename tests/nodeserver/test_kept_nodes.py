@@ -13,9 +13,8 @@ from twisted.trial.unittest import TestCase
 from tests.apiserver.support import AuditList
 from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
 from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
-from twisted_exec.api.kinds import EVENTS, LEASES
+from twisted_exec.api.kinds import ADDRESS_TYPES, EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
-from twisted_exec.nodeserver.addresses import TYPES
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.kept_node import Face
 from twisted_exec.nodeserver.leading import Acting, keeper_of
@@ -75,7 +74,7 @@ class KeptTests(TestCase):
         await ready
         return server
 
-    async def act(self, *, preferred: tuple[str, ...] = TYPES) -> None:
+    async def act(self, *, preferred: tuple[str, ...] = ADDRESS_TYPES) -> None:
         """Stand for election, and keep the Node."""
         root, address = self.clusters.root, self.server.address
         assert address is not None

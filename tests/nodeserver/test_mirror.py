@@ -7,13 +7,14 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.mirror import Mirror
 from twisted_exec.nodeserver.mirror_plan import node_for
 from twisted_exec.nodeserver.node_plan import KEPT_BY
-from twisted_exec.nodeserver.ours import EXPOSED, MACHINE, MACHINE_UID, MACHINES, Ours
+from twisted_exec.nodeserver.ours import MACHINE, MACHINE_UID, MACHINES, Ours
 from twisted_exec.testing.cluster import unreachable
 
 from .live import graceful_cluster, running
@@ -48,7 +49,7 @@ class MirrorCase(SynchronousTestCase):
             self.clock.advance(0.1)
 
     def machine(self, name: str = "vm", exposed: str = "true", uid: str = "") -> Object:
-        labels = {EXPOSED: exposed, "app": "web"}
+        labels = {EXPOSED_LABEL: exposed, "app": "web"}
         pod = put_pod(self.machines, name, "pool-1", labels=labels, containers=["console"], uid=uid)
         pod["spec"]["containers"] = [{"name": "console", "image": "", "stdin": True, "tty": True}]
         pod["status"] = running(pod)

@@ -4,7 +4,7 @@ Machines that are shown to another cluster, and to whom.
 A cluster whose node server stands before our machines forwards nobody's identity: all of its users are
 one here.  No Role can say what that one may, "those machines whose owner wants it", for rules know kinds
 and names and no labels.  So it is said here: who is in the group :data:`~twisted_exec.auth.groups.EXPOSED`
-may look at machines with the label :data:`LABEL`, open their consoles and read their logs, and
+may look at machines with the label :data:`~twisted_exec.api.kinds.pods.EXPOSED_LABEL`, open their consoles and read their logs, and
 nothing else of any machine, whatever roles they are bound to besides.
 
 It is the machine that says it, each time that it is asked about.  When it says so no longer, its sessions
@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import PODS, Kind, Object
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import NotFound
 from twisted_exec.apiserver.narrowed import ISight
@@ -29,7 +30,7 @@ from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer,
 from twisted_exec.auth.rules import Rule
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 
-LABEL, VALUE = "console.twisted-exec.dev/exposed", "true"
+VALUE = "true"
 
 _OF_ONE: Mapping[str, str] = {"": "get", "exec": "create", "log": "get"}
 """By a machine's subresource: the one verb that its members have."""
@@ -38,7 +39,7 @@ _OF_ALL = ("list", "watch")
 
 def is_exposed(obj: Object) -> bool:
     """Whether a machine, or the Pod as which it is shown, has the label."""
-    return bool(obj["metadata"].get("labels", {}).get(LABEL) == VALUE)
+    return bool(obj["metadata"].get("labels", {}).get(EXPOSED_LABEL) == VALUE)
 
 
 @implementer(ISight)
@@ -114,7 +115,7 @@ class ExposedAuthorizer(Service):
 
     async def _decide(self, asked: Attributes, resource: Resource) -> Decision:
         told = f"members of {EXPOSED} may only look at {resource.plural} with the label "
-        told += f"{LABEL}={VALUE}, open their consoles and read their logs"
+        told += f"{EXPOSED_LABEL}={VALUE}, open their consoles and read their logs"
         if asked.verb in _OF_ALL and not asked.subresource:
             return Decision(True, told)  # lists and watches show them no others
         if asked.verb != _OF_ONE.get(asked.subresource) or not asked.name:

@@ -9,7 +9,8 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
-from twisted_exec.apiserver.kubelets import KUBELET_ADDRESS_TYPES, KubeletAccess
+from twisted_exec.api.kinds import ADDRESS_TYPES
+from twisted_exec.apiserver.kubelets import KubeletAccess
 from twisted_exec.observe.program import BrowserOptions, seconds
 
 _FILES = {
@@ -20,7 +21,7 @@ _FILES = {
 PATHS = tuple(_FILES)
 """Those of them that name one file."""
 _TYPES = "kubelet-preferred-address-types"
-_DEFAULT_TYPES = ",".join(KUBELET_ADDRESS_TYPES)
+_DEFAULT_TYPES = ",".join(ADDRESS_TYPES)
 _TIMEOUT = "kubelet-timeout"
 
 
@@ -69,9 +70,9 @@ def check(options: Mapping[str, Any]) -> None:
         raise UsageError(
             "--pods-view cannot go with --kubelet-client-certificate: Pods are those of Nodes then"
         )
-    unknown = [each for each in _types(options) if each not in KUBELET_ADDRESS_TYPES]
+    unknown = [each for each in _types(options) if each not in ADDRESS_TYPES]
     if unknown:
-        told = ", ".join(KUBELET_ADDRESS_TYPES)
+        told = ", ".join(ADDRESS_TYPES)
         raise UsageError(f"--{_TYPES}: {unknown[0]!r} is none of {told}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
-from twisted_exec.api.kinds import NODES, Object
+from twisted_exec.api.kinds import ADDRESS_TYPES, NODES, Object
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.apiserver.connect import no_address, usable_addresses
 from twisted_exec.storage.interfaces import IStorage
@@ -24,8 +24,6 @@ from twisted_exec.tls.client import ClientCredentials
 from twisted_exec.tls.endpoints import client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 
-KUBELET_ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""In the order in which kube-apiserver prefers them by default."""
 KUBELET_PORT = 10250
 """Of a kubelet that does not say."""
 _LARGEST_PORT = 65535
@@ -43,7 +41,7 @@ class KubeletAccess:
     certificate: str
     key: str
     ca: str
-    address_types: Sequence[str] = KUBELET_ADDRESS_TYPES
+    address_types: Sequence[str] = ADDRESS_TYPES
     seconds: float = 5.0
 
     def kubelets(self, clock: IReactorTime) -> Kubelets:
@@ -78,7 +76,7 @@ class Kubelets:
     """
 
     credentials: ClientCredentials
-    address_types: Sequence[str] = KUBELET_ADDRESS_TYPES
+    address_types: Sequence[str] = ADDRESS_TYPES
     seconds: float = 5.0
 
     async def of(self, node: str, storage: IStorage, reactor: Any) -> Kubelet:

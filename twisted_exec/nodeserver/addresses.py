@@ -17,16 +17,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
+from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.ours import PREFIX
 
 Address = tuple[str, str]
 """Type and address."""
 
-HOSTNAME, INTERNAL_IP, EXTERNAL_IP = "Hostname", "InternalIP", "ExternalIP"
-INTERNAL_DNS, EXTERNAL_DNS = "InternalDNS", "ExternalDNS"
-TYPES = (HOSTNAME, INTERNAL_DNS, INTERNAL_IP, EXTERNAL_DNS, EXTERNAL_IP)
-"""All that there are, in the order that a kube-apiserver prefers when nothing is said."""
+INTERNAL_DNS, INTERNAL_IP, EXTERNAL_IP = "InternalDNS", "InternalIP", "ExternalIP"
 
 NODE_LABEL = f"{PREFIX}node"
 """On every Node that we keep: ``true``."""
@@ -48,8 +46,8 @@ def parse_types(text: str) -> tuple[str, ...]:
     """
     listed = tuple(each.strip() for each in text.split(",") if each.strip())
     for each in listed:
-        if each not in TYPES:
-            raise ValueError(f"{each} is no type of address; there are {', '.join(TYPES)}")
+        if each not in ADDRESS_TYPES:
+            raise ValueError(f"{each} is no type of address; there are {', '.join(ADDRESS_TYPES)}")
     if len(set(listed)) < len(listed):
         raise ValueError(f"{text} names a type twice")
     return listed

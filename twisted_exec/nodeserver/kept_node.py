@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_exec.api.conditions import Told
+from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.status import APIError, Conflict
 from twisted_exec.api.times import timestamp
@@ -29,7 +30,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.lease import Lease
 from twisted_exec.kube.watch import Backoff
 from twisted_exec.nodeserver import PROGRAM, leaf_nodes
-from twisted_exec.nodeserver.addresses import TYPES, Address, addresses_of, not_chosen, published
+from twisted_exec.nodeserver.addresses import Address, addresses_of, not_chosen, published
 from twisted_exec.nodeserver.contest import Contest
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch
@@ -85,8 +86,8 @@ class Face:
     own: Sequence[Address]
     port: int
     keeper: str = "kube-system/exec-nodeserver"
-    preferred: Sequence[str] = TYPES
-    shown: Sequence[str] = TYPES
+    preferred: Sequence[str] = ADDRESS_TYPES
+    shown: Sequence[str] = ADDRESS_TYPES
     features: Sequence[str] = ()
     ready_when: str = LEAF
     upkeep: str = FULL

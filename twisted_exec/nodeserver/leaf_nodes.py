@@ -12,10 +12,10 @@ from typing import Any
 
 from twisted_exec.api import quantity
 from twisted_exec.api.conditions import Told
+from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import label_value, qualified_name
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.addresses import TYPES
 from twisted_exec.nodeserver.interfaces import LeafNode
 
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
@@ -82,7 +82,7 @@ def _addresses(told: object) -> list[Object]:
     return [
         {"type": one["type"], "address": one["address"]}
         for one in found
-        if one.get("type") in TYPES
+        if one.get("type") in ADDRESS_TYPES
         and one.get("address", "").isprintable()
         and 0 < len(one.get("address", "")) <= _MAX_TEXT
     ]

@@ -17,14 +17,14 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL, PODS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver import mirror_plan as plans
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF
-from twisted_exec.nodeserver.ours import EXPOSED, MACHINE
+from twisted_exec.nodeserver.ours import MACHINE
 from twisted_exec.nodeserver.syncer_queue import WorkQueue
 
 
@@ -85,7 +85,7 @@ class Mirror(Service):
             leaf.client,
             PODS.resource,
             self._clock,
-            label_selector=f"{EXPOSED}=true",
+            label_selector=f"{EXPOSED_LABEL}=true",
             on_change=lambda before, after: self._machine_changed(leaf, after or before),
         )
         self._machines[name] = leaf, copy

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from twisted.python.usage import UsageError
 
+from twisted_exec.api.kinds import ADDRESS_TYPES
 from twisted_exec.api.names import dns_label
 from twisted_exec.nodeserver.addresses import (
     EXTERNAL_IP,
     INTERNAL_DNS,
     INTERNAL_IP,
-    TYPES,
     Address,
     family_of,
     parse_types,
@@ -67,13 +67,13 @@ class NodeOptions(ProgramOptions):
         [
             "kubelet-preferred-address-types",
             None,
-            ",".join(TYPES),
+            ",".join(ADDRESS_TYPES),
             "What the root's API server was told by its option of this name.",
         ],
         [
             "leaf-address-types",
             None,
-            ",".join(TYPES),
+            ",".join(ADDRESS_TYPES),
             "Which of the leaf's own addresses are shown, too.",
         ],
         ["node-ready-when", None, LEAF, f"When Nodes are ready: {', '.join(POLICIES)}."],

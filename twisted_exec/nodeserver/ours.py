@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
+from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.sharing import Shared, slim
@@ -30,8 +31,6 @@ KOSMOS_LABEL = "kosmos-io/pod"
 OWNED, SAME_NAME, MACHINES = "owned", "same-name", "machines"
 POLICIES = (OWNED, SAME_NAME, MACHINES)
 
-EXPOSED = "console.twisted-exec.dev/exposed"
-"""Label of a machine that is shown to other clusters, and of its Pod."""
 MACHINE = f"{PREFIX}machine"
 """Label of a Pod of the root that shows a machine."""
 MACHINE_UID = f"{PREFIX}machine-uid"
@@ -66,7 +65,7 @@ class Ours:
     def selectors(self) -> Sequence[str]:
         """Label selectors that choose, one after another, the Pods worth following."""
         if self.policy == MACHINES:
-            return [f"{EXPOSED}=true"]
+            return [f"{EXPOSED_LABEL}=true"]
         own = [f"{ROOT_LABEL}={self.root}"]
         return [*own, f"{KOSMOS_LABEL}=true"] if self.kosmos else own
 
@@ -114,7 +113,9 @@ def _shows(root: Object, pod: Object) -> bool:
     """A Pod of the root was made for this machine, which is exposed by now, and for no other."""
     told = root["metadata"].get("annotations") or {}
     uid = told.get(MACHINE_UID)
-    return bool(uid and uid == pod["metadata"].get("uid") and _labels(pod).get(EXPOSED) == "true")
+    return bool(
+        uid and uid == pod["metadata"].get("uid") and _labels(pod).get(EXPOSED_LABEL) == "true"
+    )
 
 
 def _labels(pod: Object) -> Any:

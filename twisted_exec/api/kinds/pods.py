@@ -21,6 +21,9 @@ from twisted_exec.api.schema import Schema, array, boolean, integer, string, str
 CONSOLE = "console"
 """The one container of every Pod, and the one command that it knows."""
 
+EXPOSED_LABEL = "console.twisted-exec.dev/exposed"
+"""Of a machine that other clusters may reach, and of its Pod: ``true``."""
+
 _NONE = "<none>"
 
 _CONTAINER = struct(

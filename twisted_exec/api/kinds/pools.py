@@ -36,7 +36,10 @@ def _pool_changed(new: Object, old: Object) -> list[Cause]:
 
 _CONTINUOUS = "Continuous"
 ADDRESS_TYPES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
-"""The types of a pool's addresses, in the order in which they are preferred."""
+"""
+The types of a pool's addresses, and a Node's, in the order in which an API server prefers them where
+nothing is said.
+"""
 
 
 @cache
