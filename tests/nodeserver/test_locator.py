@@ -101,6 +101,20 @@ class PassedTests(StreamTestCase):
                 wanted = f"/api/v1/namespaces/default/pods/web/{path}"
                 self.assertEqual(asked[:2], (method.encode(), wanted.encode()))
 
+    async def test_last_slash(self) -> None:
+        """With a slash at the end a path is about the same container, which must be one of the Pod's."""
+        uid = self.root_pod["metadata"]["uid"]
+        query = "?command=ls&output=1"
+        for path in (f"default/web/{uid}", f"default/web/{uid}/none"):
+            code, told = await self.refused(f"/exec/{path}/{query}")
+            self.assertEqual((code, "container not found" in told), (404, True))
+        self.assertEqual(self.leaf_server.asked, [])
+        for path in ("default/web/main", f"default/web/{uid}/main"):
+            client = await self.answered(await self.ask(f"/exec/{path}/{query}", *SPDY_HEAD))
+            self.assertEqual(client.code, 101)
+            _, uri, _ = self.leaf_server.asked.pop()
+            self.assertIn(b"command=ls&container=main&", uri)
+
     async def test_websockets(self) -> None:
         """Every protocol of a WebSocket is the client's and the leaf's own business."""
         for target, protocol in (

@@ -39,6 +39,16 @@ class WantedTests(SynchronousTestCase):
         ):
             self.assertEqual(Wanted.of(told.split()), wanted, told)
 
+    def test_last_slash(self) -> None:
+        """A slash at the end is no segment: it makes neither a UID of a container nor none of one."""
+        for told, wanted in (
+            ("exec ns p c", Wanted("exec", "ns", "p", "c")),
+            ("containerLogs ns p uid c", Wanted("containerLogs", "ns", "p", "c", "uid")),
+            ("portForward ns p", Wanted("portForward", "ns", "p")),
+            ("portForward ns p uid", Wanted("portForward", "ns", "p", uid="uid")),
+        ):
+            self.assertEqual(Wanted.of([*told.split(), ""]), wanted, told)
+
 
 class ExecTests(SynchronousTestCase):
     """Tests for :func:`exec_query` and :func:`attach_query`."""

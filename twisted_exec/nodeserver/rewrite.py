@@ -58,9 +58,11 @@ class Wanted:
         Read a path that matched one of a kubelet's routes.
 
         :param segments: decoded, ``WHAT NAMESPACE POD [UID] CONTAINER``; of ``portForward``
-            ``WHAT NAMESPACE POD [UID]``.
+            ``WHAT NAMESPACE POD [UID]``.  An empty one at the end is that of a last slash.
         """
         what, namespace, pod, *rest = segments
+        if rest and not rest[-1]:
+            del rest[-1]  # else it would be a container without a name: whichever the leaf likes
         container = rest.pop() if what != "portForward" else ""
         return cls(what, namespace, pod, container, rest[0] if rest else "")
 
