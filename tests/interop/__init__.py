@@ -42,6 +42,9 @@ nothing, passes them over.
 * ``leaf_older``: a leaf of 1.20 below a root of 1.36, and one that is killed; with the programs of
   ``leaf_table``, for a minute.
 
+* ``beside_kosmos``: the node server beside a program that writes Nodes and Pods as Kosmos's does, with
+  Kosmos's Cluster objects, for a minute and a half; with the programs of ``leaf_trials``.
+
 * ``leaf_figures``: ``kubectl top`` in such a root, for a minute; with a metrics-server besides, as
   ``metrics-server`` on ``PATH`` or where ``METRICS_SERVER`` says.  To build it::
 
