@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import socket
 import struct
 import tempfile
 import weakref
+from fcntl import ioctl
 from typing import Any
 
 from OpenSSL import SSL
@@ -49,6 +51,11 @@ def turns(count: int = 1) -> Deferred[None]:
 def queued(end: Any) -> int:
     """Bytes that a socket transport has taken and not sent."""
     return int(len(end.dataBuffer) - end.offset + end._tempDataLen)
+
+
+def there(plug: socket.socket) -> bool:
+    """Whether the kernel has something to read."""
+    return bool(select.select([plug], [], [], 0)[0])
 
 
 @implementer(IPushProducer)
@@ -568,6 +575,24 @@ class Held(Protocol):
         self.other.transport.loseConnection()
 
 
+class Short(Held):
+    """One that can keep the last byte of what it has."""
+
+    holds_back = False
+    _kept = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        data = self._kept + data
+        passed = len(data) - self.holds_back
+        self._kept = data[passed:]
+        self.other.transport.write(data[:passed])
+
+    def release(self) -> None:
+        """Let it go."""
+        self.holds_back = False
+        self.dataReceived(b"")
+
+
 class Peer(ProcessProtocol):
     """OpenSSL's own client; what is typed goes to the server."""
 
@@ -739,6 +764,45 @@ class DescriptorTests(LoopbackCase):
         self.assertEqual(received, (head + content) * frames)
         self.assertLess(len(reads), frames * 2 // 3)
 
+    async def test_the_kernel_is_asked_for_many_records(self) -> None:
+        """What is there is read record by record, and not asked for before each of them."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        server.transport.pauseProducing()
+        records, content = 5, b"x" * 4096
+        for _ in range(records):
+            client.transport.write(content)
+        size = records * (len(content) + 22)
+        plug = server.transport.socket
+        while not there(plug) or len(plug.recv(2 * size, socket.MSG_PEEK)) < size:
+            await turns()
+        asked: list[Any] = []
+
+        def ask(*arguments: Any) -> Any:
+            asked.append(arguments)
+            return ioctl(*arguments)
+
+        self.patch(descriptor, "ioctl", ask)
+        server.transport.resumeProducing()
+        self.assertEqual(await server.has(records * len(content)), content * records)
+        self.assertEqual(len(asked), 2)  # behind the first, and behind the last
+
+    async def test_part_of_a_record(self) -> None:
+        """A record that is not whole yet is waited for, and holds none up that came before it."""
+        port, accepted = await self.accepted()
+        ends = Short(), Held()
+        ends[0].other, ends[1].other = reversed(ends)
+        relay: Any = await self.listen(_Only(ends[0]), None)
+        await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), ends[1])
+        client = await self.connect(relay, self.client_tls())
+        server = await accepted
+        ends[0].holds_back = True
+        for letter in (b"a", b"b", b"c"):
+            client.transport.write(letter * 4096)
+        whole = await server.has(2 * 4096)
+        self.assertEqual(whole, b"a" * 4096 + b"b" * 4096)
+        ends[0].release()
+        self.assertEqual(await server.has(3 * 4096), whole + b"c" * 4096)
+
     async def test_reset_at_once(self) -> None:
         """
         A peer that is gone when we say our first word is told as one that hung up: OpenSSL, asked
@@ -839,11 +903,14 @@ class FreedTests(LoopbackCase):
 
 
 class CanaryTests(LoopbackCase):
-    """The parts of Twisted that this module stands on are still there."""
+    """The parts of Twisted and pyOpenSSL that these modules stand on are still there."""
 
     def test_hooks(self) -> None:
-        """A Twisted that renames one of these needs this module to change."""
+        """Whoever renames one of these needs a module here to change."""
         for owner, names in {
+            SSL: ["_ffi", "_lib"],
+            SSL._lib: ["SSL_clear_mode", "SSL_read", "SSL_write"],  # type: ignore[attr-defined]
+            SSL.Connection: ["_raise_ssl_error"],
             tcp.Connector: ["_makeTransport"],
             unix.Connector: ["_makeTransport"],
             tcp.Port: ["transport"],
@@ -862,7 +929,7 @@ class CanaryTests(LoopbackCase):
             ],
         }.items():
             for name in names:
-                self.assertTrue(hasattr(owner, name), f"{owner.__name__}.{name}")
+                self.assertTrue(hasattr(owner, name), f"{owner}: {name}")
 
     async def test_instance_attributes(self) -> None:
         """As are these, on real connections."""

@@ -18,7 +18,11 @@ What that asks for, and where each is met:
   long as the kernel has bytes.  But a peer that prints much sends a frame's head in a record of its own:
   whoever stopped there would make two records of each, and so would every hop behind.
 * **Before OpenSSL is asked for more, the kernel is**: that OpenSSL finds nothing is an exception, which
-  costs ten times what the kernel's answer does.
+  costs ten times what the kernel's answer does.  The answer is a number of bytes, and good for as many
+  records as those may be.
+* **A record costs one call.**  pyOpenSSL's ``recv`` and ``send`` put half a dozen calls around OpenSSL's one, a
+  buffer and a copy; a peer's heads of four bytes have records as well.  So OpenSSL is called directly, and reads
+  one record behind the other into one buffer; what a failure means is pyOpenSSL's to say.
 * **Reading may have to write** (a KeyUpdate wants an answer) when the kernel takes nothing: the write
   event is awaited, and reading goes on behind it.  Writing never has to read: renegotiation is
   off, and TLS 1.3 has none.
@@ -34,6 +38,7 @@ The queue, its producer and its limits are those of Twisted's ``FileDescriptor``
 from __future__ import annotations
 
 import socket
+import sys
 from fcntl import ioctl
 from termios import FIONREAD
 from typing import TYPE_CHECKING, Any
@@ -69,8 +74,19 @@ _TURN_BYTES = 1 << 17
 _SHORT_BYTES = 1 << 10
 """Behind a record that is shorter than this nothing more is expected at once."""
 
+_AROUND_BYTES = 22
+"""What a record adds to what it carries, about: RFC 8446, section 5.2, with a tag of 16 bytes."""
+
 _NOTHING = bytes(4)
-"""What the kernel answers to ``FIONREAD``, an ``int``, when it has nothing."""
+"""Room for what the kernel answers to ``FIONREAD``: an ``int``."""
+
+_ffi: Any = SSL._ffi  # type: ignore[attr-defined]
+_ssl_read: Any = SSL._lib.SSL_read  # type: ignore[attr-defined]
+_ssl_write: Any = SSL._lib.SSL_write  # type: ignore[attr-defined]
+
+# One for all connections: a process has one reactor, which reads one at a time, and what was read is
+# copied out before anyone is told.  An idle connection has none.
+_plain = _ffi.new("char[]", _TURN_BYTES + RECORD_BYTES)
 
 if TYPE_CHECKING:
 
@@ -182,39 +198,52 @@ class _TLSOnDescriptor(_Socket):
 
     def _receive(self) -> BaseException | None:
         """What one turn may read, delivered in one piece."""
-        engine, received, size = self._engine, [], 0
-        assert engine is not None
+        assert self._engine is not None
+        ssl, size, waiting = self._engine._ssl, 0, 0
         ended: SSL.Error | None = None
         while size < _TURN_BYTES:
-            try:
-                data = engine.recv(RECORD_BYTES)
-            except SSL.WantReadError:
+            got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
+            if got <= 0:
+                ended = self._why_nothing(got)
                 break
-            except SSL.WantWriteError:
-                self._read_wants_write = True
-                super().startWriting()
-                break
-            except SSL.Error as problem:
-                # Its traceback would hold this frame, and so the connection, until the
-                # garbage collector comes by.
-                ended = problem.with_traceback(None)
-                break
-            received.append(data)
-            size += len(data)
-            if not engine.pending() and not self._brings_more(len(data)):
-                break
+            size += got
+            waiting -= got + _AROUND_BYTES
+            if waiting <= 0 and not self._engine.pending():
+                waiting = self._waiting(got)
+                if not waiting:
+                    break
         self._brought_much = size >= RECORD_BYTES
-        if received:
-            self.protocol.dataReceived(received[0] if len(received) == 1 else b"".join(received))
+        if size:
+            self.protocol.dataReceived(_ffi.buffer(_plain, size)[:])
         if ended is None or self._aborting or self.disconnected:
             return None
         return self._end_of_stream(ended)
 
-    def _brings_more(self, size: int) -> bool:
-        """Whether to go on behind a record of a size."""
+    def _why_nothing(self, got: int) -> SSL.Error | None:
+        """
+        What ends the stream, if it is that.
+
+        :param got: what OpenSSL returned instead of bytes.
+        """
+        assert self._engine is not None
+        try:
+            self._engine._raise_ssl_error(self._engine._ssl, got)
+        except SSL.WantReadError:
+            pass
+        except SSL.WantWriteError:
+            self._read_wants_write = True
+            super().startWriting()
+        except SSL.Error as problem:
+            # Its traceback would hold this frame, and so the connection, until the
+            # garbage collector comes by.
+            return problem.with_traceback(None)
+        return None
+
+    def _waiting(self, size: int) -> int:
+        """How much to go on with behind a record of a size: what the kernel has."""
         if size < _SHORT_BYTES and not self._brought_much:
-            return False
-        return ioctl(self.fileno(), FIONREAD, _NOTHING) != _NOTHING
+            return 0
+        return int.from_bytes(ioctl(self.fileno(), FIONREAD, _NOTHING), sys.byteorder)
 
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
         if not isinstance(ended, SSL.ZeroReturnError):
@@ -274,15 +303,31 @@ class _TLSOnDescriptor(_Socket):
         if self._broken is not None:
             return self._broken
         assert self._engine is not None
-        whole, sent = memoryview(data)[: self.SEND_LIMIT], 0
+        ssl, sent = self._engine._ssl, 0
+        with _ffi.from_buffer(data) as start:
+            whole = min(len(start), self.SEND_LIMIT)
+            while sent < whole:
+                took = _ssl_write(ssl, start + sent, min(RECORD_BYTES, whole - sent))
+                if took <= 0:
+                    problem = self._why_unsent(took)
+                    return sent if problem is None else problem
+                sent += took
+        return sent
+
+    def _why_unsent(self, took: int) -> BaseException | None:
+        """
+        What ends the connection, if the kernel is not merely full.
+
+        :param took: what OpenSSL returned instead of a number of bytes.
+        """
+        assert self._engine is not None
         try:
-            while sent < len(whole):
-                sent += self._engine.send(whole[sent : sent + RECORD_BYTES])
+            self._engine._raise_ssl_error(self._engine._ssl, took)
         except (SSL.WantWriteError, SSL.WantReadError):
             pass
         except SSL.Error as problem:
             return self._why(problem)
-        return sent
+        return None
 
     def doWrite(self) -> Any:
         """Called by the reactor; what it returns ends the connection."""
