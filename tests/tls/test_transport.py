@@ -764,6 +764,28 @@ class DescriptorTests(LoopbackCase):
         self.assertEqual(received, (head + content) * frames)
         self.assertLess(len(reads), frames * 2 // 3)
 
+    async def test_many_small_records(self) -> None:
+        """Words that a peer says one by one, each in a record, are delivered together if they are there."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        server.transport.pauseProducing()
+        words = [b"SYN", b"_", b"STREAM", b"!"]
+        for word in words:
+            client.transport.write(word)
+        await self.arrived(server, words)
+        delivered: list[bytes] = []
+        server.dataReceived = delivered.append  # type: ignore[method-assign]
+        server.transport.resumeProducing()
+        while not delivered:
+            await turns()
+        self.assertEqual(delivered, [b"".join(words)])
+
+    async def arrived(self, server: Recorder, sent: list[bytes]) -> None:
+        """Returns when a server's kernel has all of what was sent, a record for each."""
+        size = sum(len(each) + 22 for each in sent)
+        plug = server.transport.socket
+        while not there(plug) or len(plug.recv(2 * size, socket.MSG_PEEK)) < size:
+            await turns()
+
     async def test_the_kernel_is_asked_for_many_records(self) -> None:
         """What is there is read record by record, and not asked for before each of them."""
         server, client = await self.pair(self.server_tls(), self.client_tls())
@@ -771,10 +793,7 @@ class DescriptorTests(LoopbackCase):
         records, content = 5, b"x" * 4096
         for _ in range(records):
             client.transport.write(content)
-        size = records * (len(content) + 22)
-        plug = server.transport.socket
-        while not there(plug) or len(plug.recv(2 * size, socket.MSG_PEEK)) < size:
-            await turns()
+        await self.arrived(server, [content] * records)
         asked: list[Any] = []
 
         def ask(*arguments: Any) -> Any:

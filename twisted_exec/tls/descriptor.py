@@ -13,10 +13,8 @@ What that asks for, and where each is met:
   is the largest), so nothing is left in it but when ``pending`` says so, which is asked.
 * **A message that is no data ends a read.**  OpenSSL would go on to the next record as long as the
   kernel has any: a peer that changes its keys without end would have the reactor to itself.
-* **After a short record nothing more is asked for**, unless the turn before brought much.  Finding out
-  that there is nothing costs more than the event that tells when there is: epoll tells again as
-  long as the kernel has bytes.  But a peer that prints much sends a frame's head in a record of its own:
-  whoever stopped there would make two records of each, and so would every hop behind.
+* **Behind a record there is often another**: a peer in Go writes the fields of a frame one by one, each a
+  record.  Whoever took a turn for each would make a record of each again, and so would every hop behind.
 * **Before OpenSSL is asked for more, the kernel is**: that OpenSSL finds nothing is an exception, which
   costs ten times what the kernel's answer does.  The answer is a number of bytes, and good for as many
   records as those may be.
@@ -71,9 +69,6 @@ RECORD_BYTES = 1 << 14
 _TURN_BYTES = 1 << 17
 """What one turn of the reactor reads of one connection, about: what one ``write`` takes at once."""
 
-_SHORT_BYTES = 1 << 10
-"""Behind a record that is shorter than this nothing more is expected at once."""
-
 _AROUND_BYTES = 22
 """What a record adds to what it carries, about: RFC 8446, section 5.2, with a tag of 16 bytes."""
 
@@ -110,7 +105,6 @@ class _TLSOnDescriptor(_Socket):
     _engine: SSL.Connection | None = None
     _handshaken = False
     _read_wants_write = False
-    _brought_much = False
     _peer_ended = False
     _our_end_sent = False
     _paused = False
@@ -209,10 +203,9 @@ class _TLSOnDescriptor(_Socket):
             size += got
             waiting -= got + _AROUND_BYTES
             if waiting <= 0 and not self._engine.pending():
-                waiting = self._waiting(got)
+                waiting = self._waiting()
                 if not waiting:
                     break
-        self._brought_much = size >= RECORD_BYTES
         if size:
             self.protocol.dataReceived(_ffi.buffer(_plain, size)[:])
         if ended is None or self._aborting or self.disconnected:
@@ -239,10 +232,8 @@ class _TLSOnDescriptor(_Socket):
             return problem.with_traceback(None)
         return None
 
-    def _waiting(self, size: int) -> int:
-        """How much to go on with behind a record of a size: what the kernel has."""
-        if size < _SHORT_BYTES and not self._brought_much:
-            return 0
+    def _waiting(self) -> int:
+        """How many bytes the kernel has."""
         return int.from_bytes(ioctl(self.fileno(), FIONREAD, _NOTHING), sys.byteorder)
 
     def _end_of_stream(self, ended: SSL.Error) -> BaseException | None:
