@@ -136,6 +136,13 @@ class WebSocketTests(SynchronousTestCase):
         self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
         self.assertFalse(follower.from_user(b"\x82\x85maskhello"))
 
+    def test_told_already(self) -> None:
+        """The machine's own Status stands: a client that reads two understands neither."""
+        follower = edges(WEBSOCKET, "v5.channel.k8s.io", commands=True)
+        follower.to_user(frame(0x82, b"\x03{}"))
+        (close,) = websocket_frames(follower.last_words(ENDING))
+        self.assertEqual(close, (0x88, (1000).to_bytes(2, "big")))
+
     def test_base64(self) -> None:
         """In text where all is text."""
         follower = edges(WEBSOCKET, "v4.base64.channel.k8s.io", commands=True)
@@ -222,6 +229,14 @@ class SPDYTests(SynchronousTestCase):
             self.assertFalse(follower.owed)
         self.assertFalse(self.follower("v2.channel.k8s.io").owed)
         self.assertFalse(self.follower("portforward.k8s.io").owed)
+
+    def test_told_already(self) -> None:
+        """The machine's own Status stands."""
+        follower = self.follower()
+        follower.from_user(self.opened(b"stdin", b"error", b"stdout"))
+        follower.to_user(b"".join(spdy_frames.data(3, b"{}", fin=True)))
+        (away,) = spdy_frames_of(follower.last_words(ENDING))
+        self.assertIsInstance(away, GoAway)
 
     def test_no_error_stream(self) -> None:
         """Who has opened none hears of the end alone."""

@@ -88,7 +88,15 @@ class Edges(ABC):
 
     @abstractmethod
     def last_words(self, ending: Ending) -> bytes:
-        """What a hop says to the user at an edge."""
+        """
+        What a hop says to the user at an edge.
+
+        Where the other end has told how the session ended, that stands: no more than an end is
+        said.  kubectl reads all that comes as one document, and cannot read two.
+        """
+
+    def _has_told(self, protocol: str) -> bool:
+        return has_status(protocol) and not self.owed
 
     def _take_head(self, data: bytes, start: int) -> int:
         wanted = self._wanted() - len(self._head)
@@ -155,7 +163,7 @@ class SPDYEdges(Edges):
     def last_words(self, ending: Ending) -> bytes:
         """The Status on the error stream, and its end; then nothing more is read here."""
         away = spdy_frames.go_away(self._error_stream)
-        if not self._error_stream or self._protocol is None:
+        if not self._error_stream or self._protocol is None or self._has_told(self._protocol):
             return away
         document = encode_ending(ending, self._protocol)
         return b"".join([*spdy_frames.data(self._error_stream, document, fin=True), away])
@@ -191,6 +199,8 @@ class WebSocketEdges(Edges):
         """The Status on the error channel, and the close that follows it."""
         if self._protocol is None:
             return _frame(_CLOSE, _close(_GOING_AWAY, ending.message))
+        if self._has_told(self._protocol):
+            return _frame(_CLOSE, _close(_NORMAL, ""))
         message = encode(Channel.ERROR, encode_ending(ending, self._protocol), self._protocol)
         kind = _TEXT if is_text(self._protocol) else _BINARY
         code = _NORMAL if has_status(self._protocol) else _GOING_AWAY
