@@ -22,7 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from twisted_exec.streaming.flow import close_behind
-from twisted_exec.streaming.splice import Splice
+from twisted_exec.streaming.splice import MOST_REST_BYTES, Splice
 from twisted_exec.testing.network import MemoryNetwork, MemoryTransport
 from twisted_exec.tls.transport import underlying
 from twisted_exec.wire.edges import edges
@@ -251,6 +251,19 @@ class MemoryTests(SynchronousTestCase):
         self.assertTrue(self.user.value().startswith(b"\x82\x05\x01abcd\x82"), self.user.value())
         self.assertNotIn(b"late", self.user.value())
         self.assertEqual(len(self.user.closed), 1)
+
+    def test_say_within_an_endless_message(self) -> None:
+        """One that goes on and on is not kept for a reader that does not read: it is cut."""
+        self.follow()
+        self.splice.machine.dataReceived(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
+        self.splice.machine.pauseProducing()
+        self.splice.say(ENDING)
+        piece = b"\x01" * (64 << 10)
+        for _ in range(2 * MOST_REST_BYTES // len(piece)):
+            self.splice.machine.dataReceived(piece)
+        self.assertLess(len(self.user.value()), MOST_REST_BYTES + 2 * len(piece))
+        self.assertNotIn(b"ShuttingDown", self.user.value())
+        self.assertEqual((len(self.user.closed), len(self.machine.closed)), (1, 1))
 
     def test_lost_without_a_status(self) -> None:
         """A machine's end that vanishes has not told how it ended: that is said, for it looks well."""

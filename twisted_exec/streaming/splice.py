@@ -47,6 +47,9 @@ from twisted_exec.wire.remotecommand import INTERNAL, Ending
 
 DRAIN_SECONDS = 30.0
 
+MOST_REST_BYTES = 1 << 20
+"""Of a message that is under way, once it is to be the last: it is read although its reader may be slow."""
+
 LOST = "the connection behind this hop was lost before the session's status"
 
 
@@ -192,6 +195,7 @@ class Splice:
         self._timer: IDelayedCall | None = None
         self._edges: Edges | None = None
         self._words: bytes | None = None  # the last ones, once they are to be said
+        self._rest = 0  # of the message before them
 
     def follow(self, edges: Edges) -> None:
         """Look at what passes from now on, so that :meth:`say` can be used."""
@@ -220,7 +224,8 @@ class Splice:
         """
         End the session from here, with last words behind the message that is under way.
 
-        Whoever calls it sees to it that a message which never ends is cut.
+        Whoever calls it sees to it that a message which never ends is cut; one that is long is
+        cut here, see :data:`MOST_REST_BYTES`.
         """
         edges = self._edges
         if edges is None or self._words is not None or self.machine.gone or self.user.gone:
@@ -249,12 +254,20 @@ class Splice:
             self.user.transport.write(passed)
             self._speak()
             return b""
+        self._rest += len(passed)
+        if self._rest > MOST_REST_BYTES:
+            self.user.transport.write(passed)
+            self._hush()
+            return b""
         return passed
 
-    def _speak(self) -> None:
+    def _hush(self) -> None:
         self.machine.passing = lambda data: b""
-        self.user.transport.write(self._words or b"")
         self.cut(self._reason)
+
+    def _speak(self) -> None:
+        self.user.transport.write(self._words or b"")
+        self._hush()
 
     def _explain(self) -> None:
         """The machine's end is gone: where it has not said how the session ended, say so."""
