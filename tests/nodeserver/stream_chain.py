@@ -58,16 +58,17 @@ class Everyone:
     Knows whoever shows a name for a token, and lets those do what they ask for.
 
     :ivar asked: what was asked whether they may.
+    :ivar forgotten: tokens that are nobody's any more.
     """
 
     def __init__(self) -> None:
-        self.users = {ROOT}
+        self.users, self.forgotten = {ROOT}, set[str]()
         self.asked: list[Attributes] = []
 
     def authenticate(self, request: IRequest) -> Deferred[User | None]:
         token = (request.requestHeaders.getRawHeaders(b"authorization") or [b""])[0]
         name = token.removeprefix(b"Bearer ").decode()
-        return succeed(User(name) if token else None)
+        return succeed(User(name) if token and name not in self.forgotten else None)
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:
         self.asked.append(attributes)

@@ -11,10 +11,15 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted_exec.api.status import APIError
 from twisted_exec.nodeserver.gate import PROXY, subresources_of, verb_of
 from twisted_exec.nodeserver.hop import Hop
+from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.routes import Route, of_pod
+from twisted_exec.streaming.interfaces import REVOKED, Subject
 from twisted_exec.streaming.site import Request, respond_text
+from twisted_exec.streaming.withdrawal import Withdrawal
 
 from .chain import JANE, NODE, ROOT, STRANGER, UPGRADE, ServerCase, until
+from .stream_chain import ROOT as ROOT_TOKEN
+from .stream_chain import SPDY_HEAD, ChainTestCase, reactor
 
 EXEC = "/exec/default/web/main"
 PATHS = [
@@ -207,3 +212,28 @@ class AgainTests(ServerCase):
         await server.withdrawal.review()
         self.assertEqual(gate._askings, {})
         await until(lambda: not gate._answering)
+
+
+class WithdrawnTests(ChainTestCase):
+    """Sessions of those whose credentials are withdrawn."""
+
+    def routes(self) -> Any:
+        return stream_routes(self.hop)
+
+    async def test_token(self) -> None:
+        """A token that is nobody's any more ends what was opened with it, and nothing else."""
+        self.everyone.users.add("jane")
+        for user in (ROOT_TOKEN, "jane"):
+            target = "/exec/default/web/main?command=sh&output=1"
+            await self.answered(await self.ask(target, *SPDY_HEAD, user=user))
+        self.everyone.forgotten.add("jane")
+        await Withdrawal(self.sessions, self.hop.gate, reactor).review()
+        await self.until(lambda: len(self.sessions) == 1)
+        self.assertEqual([each.user for each in self.sessions.subjects()], [ROOT_TOKEN])
+        (end,) = (each for each in self.records.all if each.get("event") == "end")
+        self.assertEqual((end["user"], end["reason"]), ("jane", REVOKED))
+
+    async def test_no_session(self) -> None:
+        """Of a session that nobody has opened here there is nothing to ask."""
+        await self.hop.gate.review(Subject(session="none", user="jane", machine="web"))
+        self.assertEqual(self.everyone.asked, [])

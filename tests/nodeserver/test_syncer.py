@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.status import APIError, Forbidden
+from twisted_exec.api.status import APIError, Forbidden, Invalid
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.syncer import SWEEP_TICKS, Syncer
@@ -52,6 +52,21 @@ class Fragile:
             return Deferred()
 
         return write
+
+
+class Unchanging:
+    """A client of a cluster that lets nobody change a Secret, as that of another type."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._client, verb)
+
+    def update(self, resource: Any, obj: Object, *args: Any, **more: Any) -> Any:
+        if resource != SECRETS.resource:
+            return self._client.update(resource, obj, *args, **more)
+        return fail(Invalid("Secret", obj["metadata"]["name"], [{"message": "immutable"}]))
 
 
 class SyncerCase(SynchronousTestCase):
@@ -385,6 +400,20 @@ class ObjectTests(SyncerCase):
         self.a_user()
         self.run_syncer()
         self.assertEqual(self.of_leaf(SECRETS.resource, "registry")["type"], "Opaque")
+
+    def test_another_type(self) -> None:
+        """One that its leaf does not let become what its original is now is put in its place."""
+        self.leaf.client = Unchanging(self.leaf.client)  # type: ignore[assignment]
+        self.put(SECRETS.resource, "registry", data={"a": "eA=="}, type="example.com/login")
+        self.a_user()
+        self.run_syncer()
+        before = self.of_leaf(SECRETS.resource, "registry")["metadata"]["uid"]
+        self.put(SECRETS.resource, "registry", data={"a": "eQ=="}, type="Opaque")
+        self.settle()
+        copy = self.of_leaf(SECRETS.resource, "registry")
+        self.assertEqual((copy["type"], copy["data"]), ("Opaque", {"a": "eQ=="}))
+        self.assertNotEqual(copy["metadata"]["uid"], before)
+        self.assertEqual(self.told, [])
 
     def test_another_of_the_name(self) -> None:
         """An original that was made anew is another one, whatever its version."""
