@@ -120,7 +120,10 @@ def container(told: Any) -> Container:
 async def main(reactor: Any, directory: str) -> None:
     """Run until it is interrupted."""
     laptop = Laptop(reactor, directory)
-    await laptop.start()
+    try:
+        await laptop.start()
+    except APIError as refused:
+        sys.exit(f"leaf_node.py: {refused.message}")
     print(f"node {NODE} is ready", flush=True)
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: Deferred.fromCoroutine(laptop.stop())

@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api import kinds
@@ -212,6 +213,19 @@ class ReflectorTests(SynchronousTestCase):
         self.cluster.problem = None
         self.clock.advance(0.5)
         self.assertTrue(self.reflector.synced)
+
+    def test_whose(self) -> None:
+        """Who follows several clusters reads in the log which of them is in trouble."""
+        logged: list[str] = []
+
+        def observe(event: Any) -> None:
+            logged.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.cluster.problem = Forbidden("may not")
+        self.make(label_selector="a=b", of='leaf cluster "one"').start()
+        self.assertIn('machines.compute.ironcore.dev (a=b) of leaf cluster "one": may not', logged)
 
     def test_watches_that_end_at_once(self) -> None:
         """A server that ends every watch at once does not make us spin."""

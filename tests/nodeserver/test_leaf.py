@@ -227,7 +227,8 @@ class ReachedTests(LeafTestCase):
         self.cluster.problem = unreachable()
         self.cluster.end_watches(unreachable())
         self.assertIn("connection refused", leaf.problem)
-        self.refused(leaf, root, BadGateway)
+        told = self.refused(leaf, root, BadGateway)
+        self.assertTrue(told.startswith('leaf cluster "one": cannot reach'), told)
         self.cluster.problem = None
         self.assertEqual(self.found(leaf, root).name, "web")
         self.clock.advance(1)
@@ -267,7 +268,8 @@ class ReachedTests(LeafTestCase):
         leaf = self.make(kubeconfig=missing)
         self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
         self.assertEqual(
-            self.refused(leaf, self.pod(), ServiceUnavailable), "cluster one has no kubeconfig"
+            self.refused(leaf, self.pod(), ServiceUnavailable),
+            'leaf cluster "one": cluster one has no kubeconfig',
         )
         with self.assertRaises(ServiceUnavailable):
             leaf.config()
@@ -305,6 +307,21 @@ class RotatedTests(LeafTestCase):
         self.assertEqual(self.cluster.watches, 1)
         self.successResultOf(leaf.client.get(PODS.resource, "web", "default"))
         self.assertEqual([each.token for each in self.network.seen], ["secret", "new"])
+
+    def test_unusable(self) -> None:
+        """What cannot be used leaves the last that could in force; nothing at all takes it away."""
+        leaf = self.make()
+        for content in (b"nonsense", b"", b"still"):
+            leaf.become(replace(self.spec, kubeconfig=KubeconfigData(content, "cluster one", "")))
+            self.assertEqual((leaf.config().token, leaf.problem), ("secret", ""))
+        undecoded = KubeconfigData(b"", "cluster one", "cluster one: no base64")
+        leaf.become(replace(self.spec, kubeconfig=undecoded))
+        self.assertEqual(leaf.config().token, "secret")
+        gone = KubeconfigData(b"", "cluster one", "cluster one has no kubeconfig", given=False)
+        leaf.become(replace(self.spec, kubeconfig=gone))
+        self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
+        leaf.become(replace(self.spec, kubeconfig=undecoded))
+        self.assertEqual(leaf.problem, "cluster one: no base64")
 
     def test_at_once(self) -> None:
         """Who was refused does not wait for the next try when there are new credentials."""

@@ -85,6 +85,7 @@ class Reflector:
     """
     The objects of ``resource``, as the API server last told.
 
+    :param of: whose they are, for the log of a program that follows several clusters.
     :param on_change: told of each difference, in order.  An object that was
         deleted and made anew in between is told as two changes.  What it
         raises is logged; the copy goes on.
@@ -101,11 +102,22 @@ class Reflector:
         namespace: str = "",
         field_selector: str = "",
         label_selector: str = "",
+        of: str = "",
         on_change: Change | None = None,
         trim: Callable[[Object], Object] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.resource = resource
+        self._what = " ".join(
+            filter(
+                None,
+                [
+                    resource.qualified,
+                    f"({label_selector})" if label_selector else "",
+                    f"of {of}" if of else "",
+                ],
+            )
+        )
         self.synced = False
         """The copy was complete at least once."""
         self.problem = ""
@@ -145,7 +157,7 @@ class Reflector:
     def _ended(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
             self.problem = "the reflector failed; see the log"
-            self._log.failure("{resource}: the reflector failed", failure, resource=self.resource)
+            self._log.failure("{what}: the reflector failed", failure, what=self._what)
 
     def when_synced(self) -> Deferred[None]:
         """Fires when the first list has arrived."""
@@ -221,13 +233,13 @@ class Reflector:
 
     def _current(self) -> None:
         if self.problem:
-            self._log.info("{resource}: current again", resource=self.resource.qualified)
+            self._log.info("{what}: current again", what=self._what)
         self.problem = ""
         self._backoff.reset()
 
     async def _pause(self, why: str, at_least_seconds: float) -> None:
         if why != self.problem:
-            self._log.warn("{resource}: {why}", resource=self.resource.qualified, why=why)
+            self._log.warn("{what}: {why}", what=self._what, why=why)
         self.problem = why
         seconds = max(self._backoff.pause(), min(at_least_seconds, LONGEST_PAUSE_SECONDS))
         await deferLater(self._clock, seconds)
@@ -270,7 +282,7 @@ class Reflector:
             self._on_change(before, after)
         except Exception:
             # The listener's bug is not the copy's: logged whole, once, here.
-            self._log.failure("a listener of {resource} failed", resource=self.resource.qualified)
+            self._log.failure("a listener of {what} failed", what=self._what)
 
 
 def _uid(obj: Object) -> Any:

@@ -165,12 +165,12 @@ def spec_of(cluster: Object) -> tuple[LeafSpec, str]:
 
 
 def _is_given(spec: LeafSpec) -> bool:
-    return spec.kubeconfig != _missing(spec.origin)
+    return isinstance(spec.kubeconfig, KubeconfigData) and spec.kubeconfig.given
 
 
 def _missing(origin: str) -> KubeconfigData:
     why = f"{origin} has no kubeconfig; put one into spec.kubeconfig (base64)"
-    return KubeconfigData(b"", origin, why)
+    return KubeconfigData(b"", origin, why, given=False)
 
 
 def _kubeconfig(cluster: Object, origin: str) -> KubeconfigData:

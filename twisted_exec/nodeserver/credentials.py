@@ -90,13 +90,27 @@ class FileCredentials(Credentials):
 
 
 class DataCredentials(Credentials):
-    """A kubeconfig that was told as data and does not change; another is other credentials."""
+    """
+    A kubeconfig that was told as data and does not change; another is other credentials.
 
-    def __init__(self, told: KubeconfigData) -> None:
+    :param before: of the same leaf; they stay in force when this one cannot be used, unless there
+        is none at all any more.
+    """
+
+    _log = Logger()
+
+    def __init__(self, told: KubeconfigData, before: Credentials | None = None) -> None:
         super().__init__()
         self.problem, self._config = told.problem, None
         if not self.problem:
             self._config, self.problem = _read(told.content, told.source)
+        if self._config is None and told.given and isinstance(before, DataCredentials):
+            self._keep(before)
+
+    def _keep(self, before: DataCredentials) -> None:
+        if before._config is not None:
+            self._log.warn("keeping the credentials from before: {why}", why=self.problem)
+            self._config, self.problem = before._config, ""
 
     def current(self) -> ClientConfig:
         """See :meth:`Credentials.current`."""
@@ -184,14 +198,17 @@ def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig 
         return None, str(error)
 
 
-def credentials(told: Kubeconfig, root: IKubeClient, clock: Any) -> Credentials:
+def credentials(
+    told: Kubeconfig, root: IKubeClient, clock: Any, before: Credentials | None = None
+) -> Credentials:
     """
     What a leaf's kubeconfig says now.
 
     :param root: client of the root, where Secrets are.
+    :param before: what was used for this leaf so far.
     """
     if isinstance(told, KubeconfigFile):
         return FileCredentials(told, clock)
     if isinstance(told, KubeconfigSecret):
         return SecretCredentials(told, root, clock)
-    return DataCredentials(told)
+    return DataCredentials(told, before)

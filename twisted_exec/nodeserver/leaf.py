@@ -27,7 +27,7 @@ from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.credentials import Credentials, credentials
 from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
-from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient
+from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient, named
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT, MACHINES, Ours, trimmed
 from twisted_exec.nodeserver.sharing import Shared
@@ -146,7 +146,7 @@ class Leaf:
         before, self.spec = self.spec, spec
         if spec.kubeconfig != before.kubeconfig:
             self._end(self._credentials.stop())
-            self._credentials = self._new_credentials()
+            self._credentials = self._new_credentials(self._credentials)
             if self._running:
                 self._credentials.start(self._try_again)
                 self._try_again()
@@ -196,8 +196,9 @@ class Leaf:
         spec = self.spec
         return Ours(self._around.root_name, spec.policy, spec.kosmos, spec.names)
 
-    def _new_credentials(self) -> Credentials:
-        return credentials(self.spec.kubeconfig, self._around.root, self._around.clock)
+    def _new_credentials(self, before: Credentials | None = None) -> Credentials:
+        around = self._around
+        return credentials(self.spec.kubeconfig, around.root, around.clock, before)
 
     def _new_copies(self) -> list[Reflector]:
         shared = Shared()
@@ -207,6 +208,7 @@ class Leaf:
                 PODS.resource,
                 self._around.clock,
                 label_selector=selector,
+                of=f'leaf cluster "{self.name}"',
                 on_change=self._changed,
                 trim=lambda pod: trimmed(pod, shared),
             )
@@ -279,7 +281,7 @@ class Leaf:
             if refused.code in REFUSE_US:
                 # Who asked us did nothing wrong: it is we whom the leaf does not know, or let.
                 raise BadGateway(refused.message) from None
-            raise
+            raise named(refused, self.name) from None
         if not self._ours.is_for(pod, root):
             raise self._none(root, "has a pod of that name, but it was not made for this one")
         return pod

@@ -201,6 +201,13 @@ class LeafClient:
         return Failure(mended)
 
 
+def named(refused: APIError, leaf: str) -> APIError:
+    """The same, with the leaf's name: who asked the root has never heard of the leaf's address."""
+    other = copy(refused)
+    other.message = f'leaf cluster "{leaf}": {refused.message}'
+    return other
+
+
 def who_is_refused(refused: APIError, leaf: str, config: ClientConfig) -> str:
     """What to say of a leaf that refuses us: whose credentials these are, and what is to be done."""
     if refused.code == Forbidden.code:

@@ -40,6 +40,7 @@ class LeafWatch:
             leaf.client,
             NODES.resource,
             clock,
+            of=f'leaf cluster "{leaf.name}"',
             trim=trimmed,
             on_change=lambda before, after: changed(),
         )

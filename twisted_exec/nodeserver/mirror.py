@@ -86,6 +86,7 @@ class Mirror(Service):
             PODS.resource,
             self._clock,
             label_selector=f"{EXPOSED_LABEL}=true",
+            of=f'leaf cluster "{name}"',
             on_change=lambda before, after: self._machine_changed(leaf, after or before),
         )
         self._machines[name] = leaf, copy

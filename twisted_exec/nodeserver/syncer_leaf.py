@@ -90,7 +90,12 @@ class LeafSync:
         self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
         self.queue: WorkQueue[Key] = WorkQueue(self._look, around.clock, self._failed)
         self._copies = Copies(
-            leaf.client, around.originals, around.clock, self._labels, self.objects_changed
+            leaf.client,
+            around.originals,
+            around.clock,
+            self._labels,
+            self.objects_changed,
+            f'leaf cluster "{leaf.name}"',
         )
         self._written: dict[str, _Written] = {}
         self._unfollow: Callable[[], None] = lambda: None

@@ -136,6 +136,7 @@ class Copies:
 
     :param labels: by which it is ours.
     :param changed: told the root's namespace of a copy that is another than before.
+    :param of: what the leaf is called in the log.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Copies:
         clock: IReactorTime,
         labels: Object,
         changed: Callable[[str], None],
+        of: str = "",
     ) -> None:
         self._client, self._originals, self._labels = client, originals, labels
         self._changed, self._clock = changed, clock
@@ -155,6 +157,7 @@ class Copies:
                 resource,
                 clock,
                 label_selector=selector,
+                of=of,
                 on_change=self._one_changed,
                 trim=metadata_only,
             )
