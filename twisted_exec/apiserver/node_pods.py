@@ -18,7 +18,8 @@ from typing import cast
 
 from twisted_exec.api import fields, strategy, times
 from twisted_exec.api.kinds import BINDINGS, NODE_PODS, Kind, Object
-from twisted_exec.api.kinds.node_pods import LONGEST_GRACE_SECONDS, is_over, node_of
+from twisted_exec.api.kinds.node_pod_schema import LONGEST_GRACE_SECONDS
+from twisted_exec.api.kinds.node_pods import is_over, node_of
 from twisted_exec.api.names import dns_subdomain
 from twisted_exec.api.status import BadRequest, Conflict, Invalid
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
