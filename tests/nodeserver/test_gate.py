@@ -208,9 +208,10 @@ class AgainTests(ServerCase):
         """Nothing is kept of who asked for what is answered."""
         server = await self.start(told)
         gate = server.hop.gate
-        await self.ask(EXEC)
-        await server.withdrawal.review()
-        self.assertEqual(gate._askings, {})
+        for path in (EXEC, "/metrics", "/nothing/of/ours"):
+            await self.ask(path)
+            await self.ask(path, identity=JANE)
+            self.assertEqual(gate._askings, {})
         await until(lambda: not gate._answering)
 
 

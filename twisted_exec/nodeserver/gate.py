@@ -14,7 +14,7 @@ Sources: ``pkg/kubelet/server/auth.go``, ``server.go`` of Kubernetes; kubernetes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -150,14 +150,21 @@ class Gate:
         return user
 
     @contextmanager
-    def answering(self, request: Request) -> Iterator[None]:
-        """Meanwhile it is not forgotten who asks, though there is no session yet."""
+    def answering(self, request: Request, is_live: Callable[[str], bool]) -> Iterator[None]:
+        """
+        Meanwhile it is not forgotten who asks, though there is no session yet; afterwards it is at
+        once where there is none: what was shown holds its connection's memory.
+
+        :param is_live: tells whether there is a session of an id.
+        """
         session = request.subject.session
         self._answering.add(session)
         try:
             yield
         finally:
             self._answering.discard(session)
+            if not is_live(session):
+                self._askings.pop(session, None)
 
     async def may(self, user: User, node: str, subresources: Sequence[str], verb: str) -> None:
         """

@@ -95,7 +95,7 @@ class NodeRoutes(Dispatcher):
     async def dispatch(self, request: Request) -> None:
         """See :meth:`Dispatcher.dispatch`."""
         try:
-            with self._hop.gate.answering(request):
+            with self._hop.gate.answering(request, self._hop.sessions.has):
                 await self._admitted(request)
         except Unauthorized as error:
             _refuse(request, error)
