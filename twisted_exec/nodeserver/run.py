@@ -28,7 +28,7 @@ from twisted_exec.streaming.carrier import ClientCarrier
 from twisted_exec.streaming.carriers import over
 from twisted_exec.streaming.interfaces import Ending, Location
 from twisted_exec.streaming.negotiation import OVER_SPDY, Attempt, OtherProtocol, of_the_protocol
-from twisted_exec.streaming.proxy import naming, outcome
+from twisted_exec.streaming.outcomes import naming, outcome
 from twisted_exec.streaming.sessions import Session
 from twisted_exec.streaming.site import Request, respond
 from twisted_exec.streaming.upgrade_client import (

@@ -38,6 +38,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.negotiation import choose_protocol
+from twisted_exec.streaming.outcomes import CLIENT_LEFT
 from twisted_exec.streaming.remotecommand import serve
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.sessions import Session as LiveSession
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 USER_HEADER = b"X-Twisted-Exec-User"
 UID_HEADER = b"X-Twisted-Exec-Machine-Uid"
 
-_CLIENT_LEFT = 499
 
 Attach = Callable[[Grant], "tuple[Subject, IAttachment]"]
 """
@@ -215,7 +215,7 @@ class StreamRoutes(ServerRoutes):
             raise
         except ConnectionDone:
             reservation.release()
-            live.over("client closed", code=_CLIENT_LEFT)
+            live.over("client closed", code=CLIENT_LEFT)
 
     async def _end(self, request: Request, names: Mapping[str, str]) -> None:
         session, ending = parse_ending(request.args)

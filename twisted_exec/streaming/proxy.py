@@ -14,7 +14,6 @@ the machine: whoever reads it may have asked for many.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -35,7 +34,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location, Subject
+from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
 from twisted_exec.streaming.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
@@ -45,6 +44,7 @@ from twisted_exec.streaming.negotiation import (
     is_answer,
     of_the_protocol,
 )
+from twisted_exec.streaming.outcomes import naming, outcome
 from twisted_exec.streaming.routes import split_path
 from twisted_exec.streaming.sessions import (
     Session,
@@ -75,9 +75,6 @@ from twisted_exec.wire.upgrade import (
     passed_on,
     switching_protocols,
 )
-
-CLIENT_LEFT = 499
-"""The audit's code for a client that left before it was answered (nginx's word for it)."""
 
 
 def require_upgrade(request: IRequest) -> bytes:
@@ -478,26 +475,3 @@ def _joined(path: bytes, query: bytes) -> bytes:
     if not query:
         return path
     return path + (b"&" if b"?" in path else b"?") + query
-
-
-def naming(error: APIError, subject: Subject) -> APIError:
-    """The error, its message preceded by the machine's name unless it holds that already."""
-    name = re.escape(subject.machine)
-    if not name or re.search(rf'"{name}"|\b{subject.noun} {name}(?![-.\w])', error.message):
-        return error
-    return APIError(
-        f'{subject.noun} "{subject.machine}": {error.message}',
-        code=error.code,
-        reason=error.reason,
-        details=error.details,
-        retry_after_seconds=error.retry_after_seconds,
-    )
-
-
-def outcome(problem: BaseException) -> tuple[int, str]:
-    """An error's code and reason, for audit: of what never became a stream."""
-    if isinstance(problem, APIError):
-        return problem.code, problem.message
-    if isinstance(problem, CancelledError):
-        return CLIENT_LEFT, "client closed"
-    return 500, "internal error"

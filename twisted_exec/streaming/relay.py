@@ -31,7 +31,7 @@ from twisted_exec.streaming.interfaces import (
     IStreamLocator,
     Location,
 )
-from twisted_exec.streaming.proxy import naming, outcome
+from twisted_exec.streaming.outcomes import naming, outcome
 from twisted_exec.streaming.sessions import Session, Sessions
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.text_connection import TextConnection, can_carry
