@@ -17,22 +17,19 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds.pods import PODS
-from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.nodeserver import sync_plan as plans
-from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
-from twisted_exec.nodeserver.ours import NAME, NAMESPACE, UID
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
+from twisted_exec.nodeserver.ours import NAME, NAMESPACE
 from twisted_exec.nodeserver.syncer_form import (
-    CONTAINERS,
     Reference,
-    ephemeral_form,
     is_left_alone,
-    leaf_form,
-    other_name,
     references,
 )
 from twisted_exec.nodeserver.syncer_objects import Copies, Originals, make_namespace
+from twisted_exec.nodeserver.syncer_pod import PodWork, uid_of_root
 from twisted_exec.nodeserver.syncer_queue import WorkQueue
 
 POD, OBJECTS = "pod", "objects"
@@ -132,7 +129,7 @@ class LeafSync:
                 self.objects_changed(root["metadata"]["namespace"])
             yield
         for pod in list(self.leaf.strays()):
-            self.look_at(_uid_of_root(pod))
+            self.look_at(uid_of_root(pod))
             yield
         for namespace in self.used() | self._copies.sources():
             self.objects_changed(namespace)
@@ -181,7 +178,7 @@ class LeafSync:
         node = self._around.leaves.nodes().get(root["spec"].get("nodeName", ""))
         if node is None or node.leaf != self.leaf.name:
             return
-        work = _Pod(self, root, node)
+        work = PodWork(self, root, node)
         for step in plans.plan(root, await work.find(), work.marks, self.leaf.name, self._moment()):
             await work.do(step)
 
@@ -194,7 +191,7 @@ class LeafSync:
         namespace = self._uses.pop(uid, None)
         if namespace is not None:
             self.objects_changed(namespace)
-        for pod in [each for each in self.leaf.strays() if _uid_of_root(each) == uid]:
+        for pod in [each for each in self.leaf.strays() if uid_of_root(each) == uid]:
             if plans.is_made_here(pod) and not await self._is_elsewhere(pod, uid):
                 await self.delete(pod, None)
 
@@ -289,119 +286,3 @@ class LeafSync:
             )
         except (NotFound, Conflict):
             pass  # it is gone, or another
-
-
-class _Pod:
-    """The work on one Pod, once."""
-
-    def __init__(self, sync: LeafSync, root: Object, node: LeafNode) -> None:
-        self._sync, self._leaf, self._root, self._node = sync, sync.leaf, root, node
-        self.marks = sync.leaf.marks(root)
-        self._found: LeafPod | None = None
-
-    async def find(self) -> Object | None:
-        """The leaf's Pod; ``None`` for sure."""
-        try:
-            self._found = await self._leaf.pod(self._root)
-        except NotFound:
-            return None
-        return self._found.pod
-
-    async def do(self, step: plans.Step) -> None:
-        """One step; what has changed meanwhile is no failure, but looked at again."""
-        sync, root = self._sync, self._root
-        if isinstance(step, plans.CreateInLeaf):
-            await self._create()
-        elif isinstance(step, plans.DeleteInRoot):
-            await sync.delete_root(root)
-        elif isinstance(step, plans.WriteStatus):
-            await sync.write_status(root, step.status)
-        else:
-            await self._in_leaf(step)
-
-    async def _in_leaf(
-        self, step: plans.DeleteInLeaf | plans.UpdateInLeaf | plans.AddEphemeral
-    ) -> None:
-        assert self._found is not None and self._found.pod is not None
-        if isinstance(step, plans.DeleteInLeaf):
-            await self._sync.delete(self._found.pod, step.grace_seconds)
-        elif isinstance(step, plans.UpdateInLeaf):
-            await self._change(lambda pod: _updated(pod, step))
-        else:
-            await self._change(lambda pod: self._with_ephemeral(pod, step), "ephemeralcontainers")
-
-    async def _create(self) -> None:
-        """
-        Make it, by its own name or another where that is taken.
-
-        The namespace is missed only when it is missing.
-        """
-        namespace, name = self._leaf.names(self._root)
-        try:
-            await self._sync.bring(self._root, namespace)
-            await self._create_as(namespace, name)
-        except NotFound:
-            await self._sync.make_namespace(namespace)
-            await self._sync.bring(self._root, namespace)
-            await self._create_as(namespace, name)
-
-    async def _create_as(self, namespace: str, name: str) -> None:
-        try:
-            await self._create_once(namespace, name)
-        except AlreadyExists:
-            if await self._is_there(namespace, name):
-                return  # the copy is late
-            try:
-                await self._create_once(namespace, other_name(self._root))
-            except AlreadyExists:
-                pass  # by this name there is none but it: it bears a UID
-
-    async def _create_once(self, namespace: str, name: str) -> None:
-        form = leaf_form(self._root, self._node, self.marks, namespace, name)
-        await self._leaf.client.create(PODS.resource, form, namespace)
-
-    async def _is_there(self, namespace: str, name: str) -> bool:
-        try:
-            pod = await self._leaf.client.get(PODS.resource, name, namespace)
-        except NotFound:
-            return False
-        return bool(_uid_of_root(pod) == self._root["metadata"]["uid"])
-
-    async def _change(self, change: Callable[[Object], Object], subresource: str = "") -> None:
-        assert self._found is not None
-        client, found = self._leaf.client, self._found
-        pod = await client.get(PODS.resource, found.name, found.namespace)
-        if _uid_of_root(pod) == self._root["metadata"]["uid"]:
-            await client.update(
-                PODS.resource, change(pod), found.namespace, subresource=subresource
-            )
-
-    def _with_ephemeral(self, pod: Object, step: plans.AddEphemeral) -> Object:
-        there = {each["name"] for each in pod["spec"].get("ephemeralContainers") or []}
-        wanted = self._root["spec"].get("ephemeralContainers") or []
-        more = [
-            ephemeral_form(each)
-            for each in wanted
-            if each["name"] in step.names and each["name"] not in there
-        ]
-        pod["spec"].setdefault("ephemeralContainers", []).extend(more)
-        return pod
-
-
-def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
-    labels = pod["metadata"].setdefault("labels", {})
-    for key, value in step.labels:
-        if value is None:
-            labels.pop(key, None)
-        else:
-            labels[key] = value
-    pod["metadata"].setdefault("annotations", {}).update(step.annotations)
-    images = dict(step.images)
-    for kind in CONTAINERS:
-        for container in pod["spec"].get(kind) or []:
-            container["image"] = images.get(container["name"], container.get("image"))
-    return pod
-
-
-def _uid_of_root(pod: Object) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get(UID, ""))
