@@ -14,7 +14,14 @@ import tempfile
 import venv
 from pathlib import Path
 
-PROGRAMS = ("exec-apiserver", "exec-broker", "exec-poollet", "exec-runtime", "exec-standalone")
+PROGRAMS = (
+    "exec-apiserver",
+    "exec-broker",
+    "exec-nodeserver",
+    "exec-poollet",
+    "exec-runtime",
+    "exec-standalone",
+)
 PLUGINS = ("twisted/plugins/twisted_exec_plugins.py", "twisted/plugins/twisted_exec_drivers.py")
 COMMANDS = ("kubectl-console", "twisted-exec")
 

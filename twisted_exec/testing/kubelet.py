@@ -37,7 +37,7 @@ from twisted_exec.api.status import (
     Unauthorized,
 )
 from twisted_exec.streaming.interfaces import Ending
-from twisted_exec.streaming.negotiation import STREAM_PROTOCOL
+from twisted_exec.streaming.negotiation import STREAM_PROTOCOL, UPGRADE_REQUIRED
 from twisted_exec.streaming.remotecommand import serve
 from twisted_exec.streaming.routes import Routes
 from twisted_exec.streaming.site import Dispatcher, Request, Site, respond, respond_text
@@ -304,7 +304,7 @@ class _Resource(Dispatcher):
         elif is_upgrade(request):
             self._socket_ports(request, names["pod"])
         else:
-            raise BadRequest("Upgrade request required")
+            raise BadRequest(UPGRADE_REQUIRED)
 
     def _spdy_ports(self, request: Request, pod: str) -> None:
         offered = values(header_pairs(request.requestHeaders), STREAM_PROTOCOL)
