@@ -67,6 +67,17 @@ class RootPodsTests(SynchronousTestCase):
         self.assertIsNone(self.pods.seen("default", "other"))
         self.assertIsNone(self.pods.by_uid("nobody"))
 
+    def test_a_new_node(self) -> None:
+        """Until the Pods on a Node that has become ours were read, not all are known."""
+        self.begin("leaf-one")
+        self.leaf.nodes = [LeafNode(name, "one") for name in ("leaf-one", "leaf-two")]
+        self.leaves.tell()
+        self.assertFalse(self.pods.synced)
+        self.clock.advance(SETTLE_SECONDS)
+        self.assertTrue(self.pods.synced)
+        self.leaves.tell()  # of something else
+        self.assertTrue(self.pods.synced)
+
     def test_without_a_request(self) -> None:
         """One that is known is answered at once; one that is not ours is asked for, and refused."""
         put_pod(self.cluster, "web", "leaf-one")

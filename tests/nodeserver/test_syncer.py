@@ -149,6 +149,20 @@ class PodTests(SyncerCase):
         self.settle()
         self.assertEqual(self.in_root()["status"]["phase"], "Running")
 
+    def test_while_not_all_is_known(self) -> None:
+        """What came while one side was not known whole is looked at as soon as both are."""
+        self.run_syncer()
+        for side in (self.roots, self.leaf):
+            with self.subTest(side=side):
+                side.synced = False
+                name = f"web-{type(side).__name__.lower()}"
+                self.new_pod(name)
+                self.settle()
+                self.assertIsNone(self.in_leaf(name))
+                side.synced = True
+                self.settle()
+                self.assertEqual(self.in_root(name)["status"]["phase"], "Running")
+
     def test_others(self) -> None:
         """Pods on other Nodes, and those of a Node itself, are nobody's business here."""
         put_pod(self.root, "else", "worker-9")

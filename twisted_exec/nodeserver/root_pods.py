@@ -12,7 +12,7 @@ it got its name from the root just now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import intern
 from typing import Any
 
@@ -26,7 +26,7 @@ from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFou
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.followers import Followers
-from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.leaf_client import REFUSE_US
 from twisted_exec.nodeserver.ours import trimmed_root
 from twisted_exec.nodeserver.sharing import Shared
@@ -57,6 +57,7 @@ class RootPods:
         self._leaves: ILeaves | None = None
         self._unfollow: Callable[[], None] = lambda: None
         self._nodes: frozenset[str] = frozenset()
+        self._known: Mapping[str, LeafNode] = {}  # of the same names
         self._sources: dict[str, Reflector] = {}
         self._pods: dict[Key, Object] = {}
         self._by_uid: dict[str, Key] = {}
@@ -72,7 +73,17 @@ class RootPods:
         """See :class:`IRootPods`."""
         if not self._looked or self._leaves is None or not self._leaves.synced:
             return False
+        # The Pods on a Node that is new are not asked for yet: whoever took ours for all that there
+        # are would take what they have in their leaf for nobody's.
+        if not self._are_known(self._leaves.nodes()):
+            return False
         return all(source.synced for source in self._sources.values())
+
+    def _are_known(self, nodes: Mapping[str, LeafNode]) -> bool:
+        """Whether these are the Nodes that are followed; usually the very mapping seen last."""
+        if nodes is not self._known and nodes.keys() == self._nodes:
+            self._known = nodes
+        return nodes is self._known
 
     @property
     def problem(self) -> str:
@@ -152,7 +163,8 @@ class RootPods:
     def _look(self) -> None:
         if self._leaves is None:
             return
-        nodes, had = frozenset(self._leaves.nodes()), self._nodes
+        self._known = self._leaves.nodes()
+        nodes, had = frozenset(self._known), self._nodes
         self._nodes, self._looked = nodes, self._leaves.synced
         wanted: Collection[str] = nodes if len(nodes) <= FEW_NODES else (_ALL,)
         # The Pods on a new Node were not kept: all must be read again.

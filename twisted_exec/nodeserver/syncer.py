@@ -152,10 +152,10 @@ class Syncer(Service):
 
     def _tick(self) -> None:
         for name, sync in self._syncs.items():
-            since = self._swept.get(name)
-            if sync.is_known and (since is None or since >= SWEEP_TICKS):
+            since = self._swept.get(name, SWEEP_TICKS)
+            if sync.is_known and (sync.unswept or since >= SWEEP_TICKS):
                 self._swept[name] = 0
                 self._sweeping.coiterate(sync.sweep()).addErrback(self._unswept)
-            elif since is not None:
+            elif name in self._swept:
                 self._swept[name] = since + 1
         self._originals.forget(set().union(*(sync.used() for sync in self._syncs.values())))

@@ -78,12 +78,13 @@ class LeafSync:
     Keeps one leaf.
 
     :param leaf: provides :class:`ILeaf`.
+    :ivar unswept: something was not looked at when it was told, or nothing was so far.
     """
 
     _log = Logger()
 
     def __init__(self, leaf: ILeaf, around: Around) -> None:
-        self.leaf, self._around = leaf, around
+        self.leaf, self._around, self.unswept = leaf, around, True
         self._labels = leaf.marks({"metadata": {"uid": "", "name": "", "namespace": ""}})["labels"]
         self.queue: WorkQueue[Key] = WorkQueue(self._look, around.clock, self._failed)
         self._copies = Copies(
@@ -123,6 +124,7 @@ class LeafSync:
 
     def sweep(self) -> Iterator[None]:
         """Look at everything, whatever was told; one step for each Pod, so that others get a word in."""
+        self.unswept = False
         for root in self._roots():
             self.look_at(root["metadata"]["uid"])
             if references(root):
@@ -161,7 +163,8 @@ class LeafSync:
 
     async def _look(self, key: Key) -> None:
         if not self.is_known:
-            return  # the sweep that follows looks again
+            self.unswept = True
+            return
         kind, what = key
         if kind == POD:
             await self._pod(what)
