@@ -258,6 +258,29 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual(len(reflector), 2)
         self.assertEqual(len(self.flushLoggedErrors(LookupError)), 2)
 
+    def test_trimming_fails(self) -> None:
+        """An object that nobody can read ends nothing: it is told, and tried again with pauses."""
+        self.machine("vm-1", 1)
+        wrong = [True]
+
+        def trim(obj: Any) -> Any:
+            if wrong:
+                raise RecursionError
+            return obj
+
+        reflector = self.make(trim=trim)
+        self.addCleanup(reflector.stop)
+        reflector.start()
+        self.assertEqual(len(self.flushLoggedErrors(RecursionError)), 1)
+        self.assertIn("see the log", reflector.problem)
+        for _ in range(600):
+            self.clock.advance(1)
+        self.assertLess(len(self.flushLoggedErrors(RecursionError)), 60)
+        wrong.clear()
+        self.clock.advance(LONGEST_PAUSE_SECONDS)
+        self.assertTrue(reflector.synced)
+        self.assertEqual(reflector.problem, "")
+
     def test_stop_while_watching(self) -> None:
         """Stopping ends the watch and leaves no timer; what was seen stays readable."""
         self.reflector.start()

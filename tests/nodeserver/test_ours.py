@@ -9,8 +9,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodeserver.support import memory_cluster, put_leaf_pod, put_pod
 from twisted_exec.api.selectors import parse_labels
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.namespaces import Names
-from twisted_exec.nodeserver.ours import SAME_NAME, Ours, trimmed, trimmed_root
+from twisted_exec.nodeserver.ours import SAME_NAME, STATUSES, Ours, trimmed, trimmed_root
+from twisted_exec.nodeserver.pods_shown import running
+from twisted_exec.nodeserver.syncer_status import wanted_status
 
 KOSMOS = {"kosmos-io/pod": "true"}
 
@@ -100,6 +103,26 @@ class TrimmedTests(SynchronousTestCase):
         )
         self.assertNotIn("managedFields", kept["metadata"])
         self.assertEqual(kept["status"]["phase"], "Running")
+
+    def test_nonsense(self) -> None:
+        """Whatever a leaf says of a Pod arrives in the form that it should have, or not at all."""
+        wrong: list[Any] = [1, "x", True, None, [1], [None], [[]], {"a": 1}, {"a": None}]
+        wrong += [{each: value} for each in STATUSES for value in wrong]
+        wrong += [{each: [{"name": 1}, {"name": "a", "state": 1}]} for each in STATUSES]
+        wrong += [{"conditions": value} for value in (*wrong[:9], [{"a": "b"}], [{"type": 1}])]
+        root = put_pod(memory_cluster(), "web")
+        for part in ("labels", "annotations", "spec", "containers", "status"):
+            for value in wrong:
+                with self.subTest(part=part, value=value):
+                    pod = put_leaf_pod(memory_cluster(), root)
+                    within = {"labels": "metadata", "annotations": "metadata", "containers": "spec"}
+                    (pod[within[part]] if part in within else pod)[part] = value
+                    kept = trimmed(pod)
+                    self.assertIn(Ours().owner(kept), ("", root["metadata"]["uid"]))
+                    Ours().is_for(kept, root)
+                    wanted_status(root, kept)
+                    shown = LeafPod(None, "default", "web", root, kept)  # type: ignore[arg-type]
+                    running(shown)
 
     def test_root(self) -> None:
         """Of the root's Pod everything but who wrote it, and what they wrote before."""

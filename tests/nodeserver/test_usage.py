@@ -20,7 +20,14 @@ from tests.nodeserver.support import PODS, put_leaf_pod, put_pod, simple
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound
 from twisted_exec.nodeserver.counts import LEAST
 from twisted_exec.nodeserver.interfaces import LeafNode
-from twisted_exec.nodeserver.usage import NODE_METRICS, LeafUsage, PodUsage, Usage, duration
+from twisted_exec.nodeserver.usage import (
+    NODE_METRICS,
+    POD_METRICS,
+    LeafUsage,
+    PodUsage,
+    Usage,
+    duration,
+)
 
 SECOND = 10**9
 KEEP = 5
@@ -160,6 +167,15 @@ class TellTests(UsageCase):
             put_usage(self.leaf, "web", containers, **broken)
             self.assertEqual(self.again().pods, (), broken)
             self.assertEqual(self.told().problem, "")
+
+    def test_another_form(self) -> None:
+        """What a leaf tells in no form at all is left out as well."""
+        for broken in (5, "main", {"name": "main"}, [5], [None], [{"usage": 5}], [{"name": 5}]):
+            put_usage(self.leaf, "web", {})
+            self.leaf.objects[POD_METRICS, "default", "web"]["containers"] = broken
+            self.leaf.put((NODE_METRICS, "", "w1"), {"metadata": {"name": "w1", "labels": broken}})
+            told = self.again()
+            self.assertEqual((told.pods, told.nodes, told.problem), ((), {}, ""), broken)
 
     def test_durations(self) -> None:
         """As Go writes them."""

@@ -313,7 +313,11 @@ def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
 
 def _is_object(obj: Any) -> bool:
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    return isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
+    return (
+        isinstance(metadata, dict)
+        and all(isinstance(metadata.get(key, ""), str) for key in ("namespace", "uid"))
+        and isinstance(metadata.get("name"), str)
+    )
 
 
 def _with_type(failed: APIError) -> APIError:

@@ -191,6 +191,15 @@ class Reflector:
                 if self._stopped:
                     return
                 await self._pause(refused.message, refused.retry_after_seconds or 0)
+            except CancelledError:
+                raise
+            except Exception:
+                if self._stopped:
+                    raise
+                # A bug, or an object that nobody foresaw: the next may be another.
+                self._log.failure("{resource}: following failed", resource=self.resource.qualified)
+                self._version = ""  # what came with it was not taken in
+                await self._pause("following failed; see the log", LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
         # Whoever answers lists need not know of trimming, unless it is asked for.

@@ -17,6 +17,7 @@ from twisted_exec.api.names import label_value, qualified_name
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.interfaces import LeafNode
+from twisted_exec.nodeserver.shapes import mapping, texts
 
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", NETWORK_UNAVAILABLE)
@@ -42,43 +43,35 @@ def trimmed(node: Object) -> Object:
 
     Neither versions nor times are kept, so that a node that only lives on is the same as before.
     """
-    metadata, status = node["metadata"], _mapping(node.get("status"))
+    metadata, status = node["metadata"], mapping(node.get("status"))
     kept = {key: str(metadata.get(key, "")) for key in ("name", "uid")}
     return {
-        "metadata": {**kept, "labels": _texts(metadata.get("labels"))},
-        "spec": {"unschedulable": _mapping(node.get("spec")).get("unschedulable") is True},
+        "metadata": {**kept, "labels": texts(metadata.get("labels"))},
+        "spec": {"unschedulable": mapping(node.get("spec")).get("unschedulable") is True},
         "status": {
             "addresses": _addresses(status.get("addresses")),
             "capacity": _amounts(status.get("capacity")),
             "allocatable": _amounts(status.get("allocatable")),
             "conditions": [
                 {"type": one["type"], "status": one["status"]}
-                for one in map(_texts, _listed(status.get("conditions")))
+                for one in map(texts, _listed(status.get("conditions")))
                 if "type" in one and one.get("status") in ("True", "False", "Unknown")
             ],
             "nodeInfo": {
                 key: one_line(value)[:_MAX_TEXT]
-                for key, value in _texts(status.get("nodeInfo")).items()
+                for key, value in texts(status.get("nodeInfo")).items()
                 if key in _INFO
             },
         },
     }
 
 
-def _mapping(told: object) -> Object:
-    return told if isinstance(told, dict) else {}
-
-
 def _listed(told: object) -> list[Any]:
     return told[:_MAX_LISTED] if isinstance(told, list) else []
 
 
-def _texts(told: object) -> dict[str, str]:
-    return {key: value for key, value in _mapping(told).items() if isinstance(value, str)}
-
-
 def _addresses(told: object) -> list[Object]:
-    found = map(_texts, _listed(told))
+    found = map(texts, _listed(told))
     return [
         {"type": one["type"], "address": one["address"]}
         for one in found
@@ -91,7 +84,7 @@ def _addresses(told: object) -> list[Object]:
 def _amounts(told: object) -> dict[str, str]:
     """A root refuses a whole status for one amount that is none, or a name that is no name."""
     found = {}
-    for key, given in list(_mapping(told).items())[:_MAX_LISTED]:
+    for key, given in list(mapping(told).items())[:_MAX_LISTED]:
         if isinstance(given, (str, int, float)) and not qualified_name(key):
             try:
                 if quantity.parse(given) >= 0:

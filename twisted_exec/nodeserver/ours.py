@@ -19,6 +19,7 @@ from typing import Any
 from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.namespaces import Names
+from twisted_exec.nodeserver.shapes import mapping, named, texts
 from twisted_exec.nodeserver.sharing import Shared, slim
 
 PREFIX = "leaf.twisted-exec.dev/"
@@ -40,6 +41,9 @@ DEFAULT_ROOT = "root"
 _UNREAD = ("managedFields",)
 _LARGE = ("metadata", "spec")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_GRACE = "deletionGracePeriodSeconds"
+STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+"""Lists of what is told of containers."""
 _KINDS = ("containers", "initContainers", "ephemeralContainers")
 _KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
 
@@ -139,17 +143,46 @@ def trimmed(pod: Object, shared: Shared | None = None) -> Object:
     """
     What is kept of a Pod of a leaf: its metadata but for who wrote it, its status, and of its
     ``spec`` the node and the containers' names, images and terminals.  The rest of ``spec`` is what
-    the root's Pod says.  As of :func:`trimmed_root`, it is not to be changed.
+    the root's Pod says.  All of it is in its form (:mod:`.shapes`).  As of :func:`trimmed_root`, it
+    is not to be changed.
     """
-    spec = pod.get("spec") or {}
+    spec = mapping(pod.get("spec"))
     kept: Object = {
-        kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in spec[kind]]
+        kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in listed]
         for kind in _KINDS
-        if spec.get(kind)
+        if (listed := named(spec.get(kind)))
     }
-    if spec.get("nodeName"):
-        kept["nodeName"] = spec["nodeName"]
-    return trimmed_root({**pod, "spec": kept}, shared)
+    if isinstance(node := spec.get("nodeName"), str) and node:
+        kept["nodeName"] = node
+    metadata, status = _shaped(pod["metadata"]), _status(mapping(pod.get("status")))
+    return trimmed_root({**pod, "metadata": metadata, "spec": kept, "status": status}, shared)
+
+
+def _shaped(metadata: Object) -> Object:
+    shaped = dict(metadata)
+    for key in ("labels", "annotations"):
+        if key in shaped:
+            shaped[key] = texts(shaped[key])
+    if not isinstance(shaped.get(_GRACE), int):
+        shaped.pop(_GRACE, None)
+    return shaped
+
+
+def _status(told: Object) -> Object:
+    status = dict(told)
+    for key in STATUSES:
+        if key in status:
+            status[key] = [_container(each) for each in named(status[key])]
+    if "conditions" in status:
+        listed = named(status["conditions"], "type")
+        status["conditions"] = [each for each in listed if isinstance(each.get("status"), str)]
+    return status
+
+
+def _container(told: Object) -> Object:
+    """What is told of one, with states that are some."""
+    states = mapping(told.get("state")).items()
+    return {**told, "state": {key: mapping(state) for key, state in states if state is not None}}
 
 
 def _metadata(metadata: Object) -> Object:

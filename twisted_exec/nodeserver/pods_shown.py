@@ -19,10 +19,10 @@ from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.hop import Hop
 from twisted_exec.nodeserver.interfaces import LeafPod
+from twisted_exec.nodeserver.ours import STATUSES
 from twisted_exec.nodeserver.routes import Route
 from twisted_exec.streaming.site import Request, respond_json
 
-_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _KINDS = ("initContainers", "containers", "ephemeralContainers")
 _OF_THE_ITEM = ("apiVersion", "kind")  # a list's items have none
 
@@ -40,7 +40,7 @@ def running(pod: LeafPod) -> Object | None:
     status, spec = theirs.get("status") or {}, theirs.get("spec") or {}
     names = {
         each.get("name")
-        for kind in _STATUSES
+        for kind in STATUSES
         for each in status.get(kind) or ()
         if "running" in (each.get("state") or {})
     }

@@ -12,6 +12,7 @@ import copy
 from typing import Any
 
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.ours import STATUSES
 
 LOST = "LeafPodGone"
 """Why a Pod failed whose Pod in the leaf went by itself."""
@@ -41,7 +42,6 @@ _OF_KUBELET = frozenset(
         "PodResizeInProgress",
     }
 )
-_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _KILLED = 137
 
 
@@ -67,10 +67,11 @@ def wanted_status(root: Object, leaf: Object) -> Object:
 
 def _conditions(root: Object, told: list[Object]) -> list[Object]:
     here = (root.get("status") or {}).get("conditions") or []
-    taken = [_without_generation(each) for each in told]
+    gates = [each.get("conditionType") for each in root["spec"].get("readinessGates") or []]
+    # Whether one is open is for the root to say.
+    taken = [_without_generation(each) for each in told if each["type"] not in gates]
     types = {each["type"] for each in taken} | _OF_KUBELET
     others = [each for each in here if each["type"] not in types]
-    gates = [each.get("conditionType") for each in root["spec"].get("readinessGates") or []]
     held = {each["type"]: each.get("status") for each in others}
     closed = [gate for gate in gates if held.get(gate) != "True"]
     if closed:
@@ -107,7 +108,7 @@ def lost_status(root: Object, leaf: str, now: str) -> Object:
     before = root.get("status") or {}
     why = f'the pod in leaf cluster "{leaf}" is gone; it was not deleted from here'
     status: Object = {"phase": "Failed", "reason": LOST, "message": why}
-    for key in _STATUSES:
+    for key in STATUSES:
         if before.get(key):
             status[key] = [_ended(each, now) for each in before[key]]
     status["conditions"] = [_unready(each, now) for each in before.get("conditions") or []]

@@ -29,6 +29,7 @@ from twisted_exec.auth.cache import AnswerCache
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.counts import NANOSECONDS, Counted, Counts, Sample
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode, LeafPod
+from twisted_exec.nodeserver.shapes import named, texts
 
 KEEP_SECONDS = 5.0
 """So long an answer of a leaf counts; its own are made every 15 seconds, usually."""
@@ -178,10 +179,10 @@ class _Counting:
         started = _starts(pod.pod or {})
         containers = {}
         samples = []
-        for each in told.get("containers") or ():
+        for each in named(told.get("containers")):
             sample = _sample(told, each.get("usage"))
             if sample is not None:
-                name = str(each.get("name"))
+                name = str(each["name"])
                 samples.append(sample)
                 containers[name] = self._take((uid, name), sample, started.get(name, 0))
         if not samples:
@@ -211,7 +212,7 @@ def _stands_for(node: LeafNode, metrics: Object) -> bool:
     metadata = metrics["metadata"]
     if node.leaf_nodes:
         return metadata["name"] in node.leaf_nodes
-    labels = metadata.get("labels") or {}
+    labels = texts(metadata.get("labels"))
     return all(labels.get(key) == value for key, value in node.selector.items())
 
 
@@ -263,6 +264,6 @@ def _starts(pod: Object) -> Mapping[str, int]:
         running = (each.get("state") or {}).get("running") or {}
         try:
             found[str(each["name"])] = nanoseconds(running["startedAt"])
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             continue
     return found
