@@ -407,6 +407,46 @@ class ObjectTests(SyncerCase):
         self.settle()
         self.assertIsNotNone(self.of_leaf(CONFIG_MAPS, "settings"))
 
+    def test_another_namespace(self) -> None:
+        """What was brought into a namespace of the leaf goes when another one is to be its place."""
+        self.put(SECRETS.resource, "registry", data={"x": "eA=="})
+        self.a_user()
+        self.run_syncer()
+        self.assertIsNotNone(self.of_leaf(SECRETS.resource, "registry"))
+        self.leaf.namespace = lambda root: f"our-{root}"  # type: ignore[method-assign]
+        self.leaves.tell()
+        self.settle()
+        self.assertIsNone(self.of_leaf(SECRETS.resource, "registry"))
+
+    def test_two_of_one_cluster(self) -> None:
+        """Leaves that are one cluster take nothing away from each other."""
+        nodes = [LeafNode(f"leaf-{name}", name) for name in ("one", "two")]
+        cluster, roots = graceful_cluster(), LiveRoots(graceful_cluster(), ["leaf-one", "leaf-two"])
+        one, two = (
+            LiveLeaf(node.leaf, cluster, self.leaf.told, [node], roots=roots) for node in nodes
+        )
+        self.use(roots, SimpleLeaves(one, two), one)
+        self.put(CONFIG_MAPS, "settings", data={"a": "1"})
+        self.put(CONFIG_MAPS, "others", data={"b": "1"})
+        self.a_user()
+        named = [{"name": "c", "configMap": {"name": "others"}}]
+        put_pod(self.root, "another", "leaf-two", volumes=named)
+        self.run_syncer()
+        cluster.requests.clear()
+        self.settle(SWEEP_TICKS)
+        self.assertEqual(self.writes(cluster), [])
+        self.root.client().delete(POD, "web", "default")
+        self.settle()
+        self.assertIsNone(self.of_leaf(CONFIG_MAPS, "settings"))
+        self.assertIsNotNone(self.of_leaf(CONFIG_MAPS, "others"))
+        self.leaves.leaves.remove(two)
+        self.leaves.tell()
+        roots.nodes.remove("leaf-two")
+        self.put(CONFIG_MAPS, "others", data={"b": "2"})
+        self.a_user("third")
+        self.settle(SWEEP_TICKS)
+        self.assertIsNone(self.of_leaf(CONFIG_MAPS, "others"))
+
     def test_a_token(self) -> None:
         """A Secret that is a token's is brought as what nobody fills in anew."""
         kind = "kubernetes.io/service-account-token"

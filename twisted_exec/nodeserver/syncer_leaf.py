@@ -94,6 +94,8 @@ class LeafSync:
             self._labels,
             self.objects_changed,
             f'leaf cluster "{leaf.name}"',
+            leaf.name,
+            lambda: {each.name for each in around.leaves.all()},
         )
         self._written: dict[str, _Written] = {}
         self._unfollow: Callable[[], None] = lambda: None
@@ -233,13 +235,17 @@ class LeafSync:
         for root in self._roots():
             if root["metadata"]["namespace"] == namespace and not is_left_alone(root):
                 wanted |= self.needs(root)
-        target = self.leaf.namespace(namespace)
+        try:
+            target = self.leaf.namespace(namespace)
+        except NotFound:  # it has no place there any more: what was brought from it may go
+            await self._copies.clear(namespace, "", ())
+            return
         if wanted:
             try:
                 await self._copies.bring(namespace, target, wanted)
             except NotFound:
                 return  # there is no such namespace: no Pod is there either
-        await self._copies.clear(target, wanted)
+        await self._copies.clear(namespace, target, wanted)
 
     def needs(self, root: Object) -> frozenset[Reference]:
         """What a Pod names; from now on it is known that it does."""

@@ -40,6 +40,9 @@ VERSION = f"{PREFIX}version"
 SOURCE = f"{PREFIX}source-namespace"
 """Likewise: the namespace of the root that it is out of."""
 
+BROUGHT_FOR = f"{PREFIX}leaf"
+"""Likewise: the leaf for whose Pods it was brought.  Several leaves may be one cluster."""
+
 READ_SECONDS = 5.0
 """For so long the first list may take before who waits for it tries again later."""
 
@@ -53,7 +56,8 @@ def metadata_only(obj: Object) -> Object:
     small: Object = {key: metadata[key] for key in kept if key in metadata}
     told = metadata.get("annotations") or {}
     if VERSION in told:
-        small["annotations"] = {key: told[key] for key in (VERSION, SOURCE) if key in told}
+        kept = (VERSION, SOURCE, BROUGHT_FOR)
+        small["annotations"] = {key: told[key] for key in kept if key in told}
     return {"metadata": small}
 
 
@@ -62,7 +66,7 @@ def version_of(original: Object) -> str:
     return f"{original['metadata']['uid']}/{original['metadata']['resourceVersion']}"
 
 
-def copy_of(original: Object, namespace: str, labels: Object) -> Object:
+def copy_of(original: Object, namespace: str, labels: Object, leaf: str) -> Object:
     """What to write into the leaf."""
     metadata = {
         "namespace": namespace,
@@ -71,6 +75,7 @@ def copy_of(original: Object, namespace: str, labels: Object) -> Object:
         "annotations": {
             VERSION: version_of(original),
             SOURCE: original["metadata"]["namespace"],
+            BROUGHT_FOR: leaf,
         },
     }
     kept: Object = {key: original[key] for key in ("data", "binaryData") if original.get(key)}
@@ -135,6 +140,9 @@ class Copies:
     What was brought to one leaf.
 
     :param labels: by which it is ours.
+    :param leaf: its name.
+    :param leaves: the names of all that there are now; what was brought for another of them is that
+        one's to take away.
     :param changed: told the root's namespace of a copy that is another than before.
     :param of: what the leaf is called in the log.
     """
@@ -147,8 +155,11 @@ class Copies:
         labels: Object,
         changed: Callable[[str], None],
         of: str = "",
+        leaf: str = "",
+        leaves: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._client, self._originals, self._labels = client, originals, labels
+        self._leaf, self._leaves = leaf, leaves
         self._changed, self._clock = changed, clock
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         self._there = {
@@ -194,17 +205,18 @@ class Copies:
             if original is not None:
                 await self._bring(each.resource, original, target)
 
-    async def clear(self, target: str, wanted: Collection[Reference]) -> None:
-        """Take away what nobody names any more in a namespace of the leaf."""
+    async def clear(self, source: str, target: str, wanted: Collection[Reference]) -> None:
+        """
+        Take away what is out of a namespace of the root and nobody names there any more.
+
+        :param target: its one in the leaf; what is in another was brought when that one was.
+        """
         for resource, copy in self._there.items():
             await _read(copy, self._clock)
             for each in copy:
                 namespace, name = key_of(each)
-                if (
-                    namespace == target
-                    and self._is_ours(each)
-                    and Reference(resource, name) not in wanted
-                ):
+                is_wanted = namespace == target and Reference(resource, name) in wanted
+                if _source(each) == source and self._is_mine(each) and not is_wanted:
                     await self._delete(resource, each)
 
     async def _bring(self, resource: Resource, original: Object, target: str) -> None:
@@ -219,7 +231,7 @@ class Copies:
             )
         except NotFound:
             return
-        await self._write(resource, copy_of(whole, target, self._labels), there)
+        await self._write(resource, copy_of(whole, target, self._labels, self._leaf), there)
 
     async def _write(self, resource: Resource, wanted: Object, there: Object | None) -> None:
         namespace, name = key_of(wanted)
@@ -247,6 +259,11 @@ class Copies:
         return _version(obj) is not None and all(
             labels.get(key) == value for key, value in self._labels.items()
         )
+
+    def _is_mine(self, obj: Object) -> bool:
+        """It is ours, and of no other leaf that there is."""
+        leaf = (obj["metadata"].get("annotations") or {}).get(BROUGHT_FOR, self._leaf)
+        return self._is_ours(obj) and (leaf == self._leaf or leaf not in self._leaves())
 
     async def _delete(self, resource: Resource, there: Object) -> None:
         namespace, name = key_of(there)
