@@ -188,6 +188,21 @@ class NodeTests(UpkeepTestCase):
             self.assertEqual(self.condition(type)[0], "True", type)
         self.assertEqual(self.events(), [])
 
+    def test_let_go_of(self) -> None:
+        """At the end it is waited for what was under way for leaves that went before."""
+        upkeep = self.start()
+        slow: Deferred[None] = Deferred(lambda _: None)  # who is cancelled may take a while
+        (watch,) = upkeep._watches.values()
+        watch.stop = lambda: slow  # type: ignore[method-assign]
+        self.successResultOf(watch.nodes.stop())
+        self.successResultOf(watch._looking.stop())
+        self.leaves.leaves.clear()
+        self.leaves.tell()
+        stopped = upkeep.stopService()
+        self.assertNoResult(stopped)
+        slow.callback(None)
+        self.successResultOf(stopped)
+
     def test_quiet(self) -> None:
         """What is as it is to be costs the Lease, and the status every five minutes."""
         self.start()

@@ -43,6 +43,8 @@ SOURCE = f"{PREFIX}source-namespace"
 BROUGHT_FOR = f"{PREFIX}leaf"
 """Likewise: the leaf for whose Pods it was brought.  Several leaves may be one cluster."""
 
+_OF_A_COPY = (VERSION, SOURCE, BROUGHT_FOR)
+
 READ_SECONDS = 5.0
 """For so long the first list may take before who waits for it tries again later."""
 
@@ -56,8 +58,7 @@ def metadata_only(obj: Object) -> Object:
     small: Object = {key: metadata[key] for key in kept if key in metadata}
     told = metadata.get("annotations") or {}
     if VERSION in told:
-        kept = (VERSION, SOURCE, BROUGHT_FOR)
-        small["annotations"] = {key: told[key] for key in kept if key in told}
+        small["annotations"] = {key: told[key] for key in _OF_A_COPY if key in told}
     return {"metadata": small}
 
 

@@ -75,6 +75,7 @@ class Upkeep(Service):
         self._watches: dict[str, LeafWatch] = {}
         self.kept: dict[str, KeptNode] = {}
         self._gone: dict[str, float] = {}
+        self._ending: set[Deferred[None]] = set()
         self._family: int | None = None
         self._around = Around(
             client,
@@ -108,6 +109,7 @@ class Upkeep(Service):
 
     async def _stop(self) -> None:
         ending: list[Deferred[Any]] = [
+            *self._ending,
             self._removing.stop(),
             self.nodes.stop(),
             self.recorder.stop(),
@@ -131,10 +133,10 @@ class Upkeep(Service):
         nodes = {name: node for name, node in self._leaves.nodes().items() if node.leaf in leaves}
         for name, kept in list(self.kept.items()):
             if nodes.get(name) != kept.node:
-                self.kept.pop(name).stop()
+                self._end(self.kept.pop(name).stop())
         for name, watch in list(self._watches.items()):
             if leaves.get(name) is not watch.leaf:
-                self._watches.pop(name).stop()
+                self._end(self._watches.pop(name).stop())
         for name, leaf in leaves.items():
             if name not in self._watches:
                 self._watch(name, leaf)
@@ -142,6 +144,11 @@ class Upkeep(Service):
             if name not in self.kept:
                 self.kept[name] = kept = KeptNode(self._around, node)
                 kept.start()
+
+    def _end(self, ending: Deferred[None]) -> None:
+        """What is let go of is waited for at the end only."""
+        self._ending.add(ending)
+        ending.addBoth(lambda _: self._ending.discard(ending))
 
     def _watch(self, name: str, leaf: ILeaf) -> None:
         def changed() -> None:
