@@ -42,7 +42,7 @@ UPGRADE = [(b"Connection", b"Upgrade"), (b"Upgrade", b"SPDY/3.1")]
 class ServerCase(TestCase):
     """A node server for one Node, where the root's API server may do everything, and jane nothing."""
 
-    timeout = 30
+    timeout = 120
 
     def setUp(self) -> None:
         directory = Path(self.mktemp())
@@ -137,7 +137,7 @@ class ServerCase(TestCase):
         """The answer to a request that is none of a stream, or is refused."""
         request = UpgradeRequest(method, path.encode(), host, headers)
         try:
-            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=10)
+            await upgrade(self.endpoint(identity), request, clock=reactor, timeout_seconds=60)
         except UpgradeRefused as answer:
             return answer
         raise AssertionError("it was upgraded")
@@ -148,7 +148,7 @@ class ServerCase(TestCase):
         request = UpgradeRequest(b"GET", path.encode(), b"node", ())
         endpoint = client_endpoint(reactor, "127.0.0.1", address.port, None)
         try:
-            await upgrade(endpoint, request, clock=reactor, timeout_seconds=10)
+            await upgrade(endpoint, request, clock=reactor, timeout_seconds=60)
         except UpgradeRefused as answer:
             return answer.code, answer.body
         raise AssertionError("it was upgraded")

@@ -113,9 +113,9 @@ class LeafServerCase(ServerCase):
     async def read(self, path: str) -> Reader:
         """A reader whose answer has begun."""
         connection = await connect(
-            self.endpoint(), clock=reactor, timeout_seconds=10, factory=DOWNLOADS
+            self.endpoint(), clock=reactor, timeout_seconds=60, factory=DOWNLOADS
         )
         head = UpgradeRequest(b"GET", path.encode(), b"node")
-        reader = Reader(await fetch(connection, head, clock=reactor, timeout_seconds=10))
+        reader = Reader(await fetch(connection, head, clock=reactor, timeout_seconds=60))
         self.addCleanup(reader.download.abort)
         return reader

@@ -23,7 +23,7 @@ from twisted_exec.streaming.site import Request, respond_text
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.peer import peer_certificate
 
-from .chain import JANE, NODE, SERVING, ServerCase
+from .chain import JANE, NODE, SERVING, ServerCase, reactor
 
 EXEC = "/exec/default/web/main"
 
@@ -228,11 +228,14 @@ class EndTests(ServerCase):
 
     async def test_stop_later(self) -> None:
         """Told to, it is not ready at once, and serves on until nobody is sent here any more."""
-        streams = await self.setUpStreams(shutdown_delay_seconds=0.3)
+        streams = await self.setUpStreams(shutdown_delay_seconds=3600)
+        others = set(map(id, reactor.getDelayedCalls()))
         stopping = self.server.stopService()
+        (delay,) = (each for each in reactor.getDelayedCalls() if id(each) not in others)
         self.assertEqual((await self.healthy("/readyz"))[0], 503)
         self.assertEqual((await self.ask(EXEC)).code, 200)
         self.assertEqual(streams.endings, [])
+        delay.reset(0)
         await stopping
         self.assertEqual([each.reason for each in streams.endings], [SHUTTING_DOWN] * 2)
 

@@ -53,7 +53,7 @@ class OldLeafTests(ChainTestCase):
         head = UpgradeRequest(b"GET", target, b"node", headers)
         entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         return await connect(
-            entry, head, self.user, clock=reactor, timeout_seconds=10, protocols=(V5,)
+            entry, head, self.user, clock=reactor, timeout_seconds=60, protocols=(V5,)
         )
 
     async def test_to_the_end(self) -> None:
@@ -101,10 +101,9 @@ class OldLeafTests(ChainTestCase):
     async def test_client_dies(self) -> None:
         """B5: the leaf's leg is closed within a second here, too."""
         client = await self.open()
-        began = reactor.seconds()
         client.abort()
-        await self.until(lambda: self.foreign.attachments[0].detached_with)
-        self.assertLess(reactor.seconds() - began, 1)
+        took = await self.until(lambda: self.foreign.attachments[0].detached_with)
+        self.assertLess(took, 1)
 
     async def test_leaf_dies(self) -> None:
         """The user is told that there is no status, not that all went well."""
@@ -141,7 +140,7 @@ class WebSocketOnlyTests(ChainTestCase):
         head = UpgradeRequest(b"GET", TERMINAL, b"node", headers)
         entry = client_endpoint(reactor, "127.0.0.1", self.port, None)
         client = await connect(
-            entry, head, user, clock=reactor, timeout_seconds=10, protocols=(OVER_SPDY,)
+            entry, head, user, clock=reactor, timeout_seconds=60, protocols=(OVER_SPDY,)
         )
         self.assertEqual([method for method, _, _ in self.leaf_server.asked], [b"POST", b"GET"])
         client.write(b"hello")
