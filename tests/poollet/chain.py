@@ -28,6 +28,7 @@ from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.endpoints import client_endpoint
 
 reactor: Any = _reactor
+TURN_SECONDS = 0.002
 
 SERVING, USERS, FORWARDING = (Authority.create(name) for name in ("serving", "users", "forwarding"))
 """Made once: keys cost time."""
@@ -270,9 +271,16 @@ def status(body: bytes) -> dict[str, Any]:
     return told
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    """Let the reactor turn until ``condition()``; the test's time-out bounds it."""
+async def until(condition: Callable[[], Any]) -> float:
+    """
+    Let the reactor turn until ``condition()``; the test's time-out bounds it.
+
+    :return: how many seconds that took, without those in which the machine did other things.
+    """
+    turns = 0
     while not condition():
         turn: Deferred[None] = Deferred()
-        reactor.callLater(0.002, turn.callback, None)
+        reactor.callLater(TURN_SECONDS, turn.callback, None)
         await turn
+        turns += 1
+    return turns * TURN_SECONDS
