@@ -779,6 +779,21 @@ class DescriptorTests(LoopbackCase):
             await turns()
         self.assertEqual(delivered, [b"".join(words)])
 
+    async def test_small_records_without_end(self) -> None:
+        """A peer that sends a byte in each record does not have the reactor to itself."""
+        server, client = await self.pair(self.server_tls(), self.client_tls())
+        server.transport.pauseProducing()
+        sent = [b"x"] * 500
+        for byte in sent:
+            client.transport.write(byte)
+        await self.arrived(server, sent)
+        delivered: list[int] = []
+        server.dataReceived = lambda data: delivered.append(len(data))  # type: ignore[method-assign]
+        server.transport.resumeProducing()
+        while sum(delivered) < len(sent):
+            await turns()
+        self.assertLess(max(delivered), 100)
+
     async def arrived(self, server: Recorder, sent: list[bytes]) -> None:
         """Returns when a server's kernel has all of what was sent, a record for each."""
         size = sum(len(each) + 22 for each in sent)

@@ -15,6 +15,7 @@ What that asks for, and where each is met:
   kernel has any: a peer that changes its keys without end would have the reactor to itself.
 * **Behind a record there is often another**: a peer in Go writes the fields of a frame one by one, each a
   record.  Whoever took a turn for each would make a record of each again, and so would every hop behind.
+  But there is an end to it (:data:`_TURN_RECORDS`): a byte in each would hold all others up.
 * **Before OpenSSL is asked for more, the kernel is**: that OpenSSL finds nothing is an exception, which
   costs ten times what the kernel's answer does.  The answer is a number of bytes, and good for as many
   records as those may be.
@@ -68,6 +69,9 @@ RECORD_BYTES = 1 << 14
 
 _TURN_BYTES = 1 << 17
 """What one turn of the reactor reads of one connection, about: what one ``write`` takes at once."""
+
+_TURN_RECORDS = 1 << 6
+"""No more of them, however small: then others have their turn."""
 
 _AROUND_BYTES = 22
 """What a record adds to what it carries, about: RFC 8446, section 5.2, with a tag of 16 bytes."""
@@ -195,7 +199,7 @@ class _TLSOnDescriptor(_Socket):
         assert self._engine is not None
         ssl, size, waiting = self._engine._ssl, 0, 0
         ended: SSL.Error | None = None
-        while size < _TURN_BYTES:
+        for _ in range(_TURN_RECORDS):
             got = _ssl_read(ssl, _plain + size, RECORD_BYTES)
             if got <= 0:
                 ended = self._why_nothing(got)
@@ -206,6 +210,8 @@ class _TLSOnDescriptor(_Socket):
                 waiting = self._waiting()
                 if not waiting:
                     break
+            if size >= _TURN_BYTES:
+                break
         if size:
             self.protocol.dataReceived(_ffi.buffer(_plain, size)[:])
         if ended is None or self._aborting or self.disconnected:
