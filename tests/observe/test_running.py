@@ -4,11 +4,11 @@ Tests for :mod:`twisted_exec.observe.running`.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.observe.running import Running
+from twisted_exec.observe.running import Running, Stopping
 
 
 class Waits(Running):
@@ -50,3 +50,29 @@ class RunningTests(SynchronousTestCase):
         self.assertEqual([each.type for each in waits.crashes], [OSError])
         self.successResultOf(waits.stop())
         self.assertEqual(len(waits.crashes), 1)
+
+
+class StoppingTests(SynchronousTestCase):
+    """Tests for :class:`Stopping`."""
+
+    def test_over(self) -> None:
+        """All that were added are waited for, and nothing is kept of those that are over."""
+        stopping, first, second = Stopping(), Deferred[None](), Deferred[None]()
+        stopping.add(first)
+        stopping.add(second)
+        stopping.add(succeed(None))
+        over = stopping.over()
+        first.callback(None)
+        self.assertEqual(len(stopping), 1)
+        self.assertNoResult(over)
+        second.callback(None)
+        self.successResultOf(over)
+        self.assertEqual(len(stopping), 0)
+        self.successResultOf(stopping.over())
+
+    def test_failure(self) -> None:
+        """What fails while it stops is told, and keeps nobody from the end."""
+        stopping = Stopping()
+        stopping.add(fail(ZeroDivisionError()))
+        self.successResultOf(stopping.over())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

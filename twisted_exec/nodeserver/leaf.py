@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, TimeoutError
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods import PODS
@@ -31,6 +30,7 @@ from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClien
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT, MACHINES, Ours, trimmed
 from twisted_exec.nodeserver.sharing import Shared
+from twisted_exec.observe.running import Stopping
 
 ASK_SECONDS = 5.0
 """For so long a leaf may be asked for one Pod: a user waits, and so does the root."""
@@ -61,8 +61,6 @@ class Leaf:
     :meth:`start` on.
     """
 
-    _log = Logger()
-
     def __init__(self, spec: LeafSpec, around: Surroundings) -> None:
         self._around, self.spec = around, spec
         self.name = spec.name
@@ -71,7 +69,7 @@ class Leaf:
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Followers(f"leaf cluster {spec.name}")
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
         self._resuming: set[Reflector] = set()
         self._moving: IDelayedCall | None = None
         self._running = False
@@ -131,11 +129,11 @@ class Leaf:
         self._running = False
         if self._moving is not None and self._moving.active():
             self._moving.cancel()
-        self._end(self._credentials.stop())
+        self._stopping.add(self._credentials.stop())
         for copy in self._copies:
-            self._end(copy.stop())
-        self._end(self.client.close())
-        return DeferredList(list(self._ending), consumeErrors=True)
+            self._stopping.add(copy.stop())
+        self._stopping.add(self.client.close())
+        return self._stopping.over()
 
     def become(self, spec: LeafSpec) -> None:
         """
@@ -145,7 +143,7 @@ class Leaf:
         """
         before, self.spec = self.spec, spec
         if spec.kubeconfig != before.kubeconfig:
-            self._end(self._credentials.stop())
+            self._stopping.add(self._credentials.stop())
             self._credentials = self._new_credentials(self._credentials)
             if self._running:
                 self._credentials.start(self._try_again)
@@ -222,7 +220,7 @@ class Leaf:
 
     def _begin_anew(self) -> None:
         for copy in self._copies:
-            self._end(copy.stop())
+            self._stopping.add(copy.stop())
         self._by_uid.clear()
         self._copies = self._new_copies()
         if self._running:
@@ -234,17 +232,12 @@ class Leaf:
         for copy in self._copies:
             if (copy.problem or not copy.synced) and copy not in self._resuming:
                 self._resuming.add(copy)
-                self._end(copy.stop().addCallback(self._resume, copy))
+                self._stopping.add(copy.stop().addCallback(self._resume, copy))
 
     def _resume(self, _: object, copy: Reflector) -> None:
         self._resuming.discard(copy)
         if self._running and copy in self._copies:
             copy.start()
-
-    def _end(self, ending: Deferred[Any]) -> None:
-        self._ending.add(ending)
-        ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
-        ending.addBoth(lambda _: self._ending.discard(ending))
 
     def _at(self, namespace: str, name: str) -> Object | None:
         for copy in self._copies:

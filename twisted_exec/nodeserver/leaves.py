@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -27,6 +27,7 @@ from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.leaf import Leaf
 from twisted_exec.nodeserver.leaf_spec import ISource, LeafSpec
+from twisted_exec.observe.running import Stopping
 
 MAX_LEAVES = 10_000
 
@@ -50,7 +51,7 @@ class Leaves:
         self.problems: Sequence[str] = ()
         self._followers = Followers("the leaf clusters")
         self._looking: IDelayedCall | None = None
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
         self._was_synced = False
         self._running = False
 
@@ -72,8 +73,8 @@ class Leaves:
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
         for ending in [*(source.stop() for source in self._sources), *self._all_stopped()]:
-            self._end(ending)
-        return DeferredList(list(self._ending), consumeErrors=True)
+            self._stopping.add(ending)
+        return self._stopping.over()
 
     def _all_stopped(self) -> Iterator[Deferred[Any]]:
         for leaf in self._leaves.values():
@@ -146,7 +147,7 @@ class Leaves:
     def _let_go(self, name: str) -> None:
         leaf = self._leaves.pop(name)
         self._log.info("leaf cluster {name}: let go ({origin})", name=name, origin=leaf.spec.origin)
-        self._end(leaf.stop())
+        self._stopping.add(leaf.stop())
 
     def _told(self) -> list[LeafSpec]:
         """What all sources tell, those that are here already first."""
@@ -182,11 +183,6 @@ class Leaves:
             if problem not in self.problems:
                 self._log.warn("{problem}", problem=problem)
         self.problems = problems
-
-    def _end(self, ending: Deferred[Any]) -> None:
-        self._ending.add(ending)
-        ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
-        ending.addBoth(lambda _: self._ending.discard(ending))
 
 
 def _without_taken(spec: LeafSpec, owners: dict[str, str], problems: list[str]) -> LeafSpec:

@@ -26,6 +26,7 @@ from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ours import MACHINE
 from twisted_exec.nodeserver.syncer_queue import WorkQueue
+from twisted_exec.observe.running import Stopping
 
 
 class Mirror(Service):
@@ -42,7 +43,7 @@ class Mirror(Service):
         self._client, self._leaves, self._clock, self._keeper = client, leaves, clock, keeper
         self._machines: dict[str, tuple[ILeaf, Reflector]] = {}
         self._queue: WorkQueue[Key] = WorkQueue(self._look, clock, self._failed)
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
         self._unfollow: Callable[[], None] = lambda: None
         self._pods = Reflector(
             client,
@@ -67,7 +68,7 @@ class Mirror(Service):
         self._unfollow()
         for name in list(self._machines):
             self._end(name)
-        ending = [*self._ending, self._pods.stop(), self._queue.stop()]
+        ending = [self._stopping.over(), self._pods.stop(), self._queue.stop()]
         return DeferredList(ending, consumeErrors=True)
 
     def _leaves_changed(self) -> None:
@@ -94,9 +95,7 @@ class Mirror(Service):
         copy.start()
 
     def _end(self, name: str) -> None:
-        ending = self._machines.pop(name)[1].stop()
-        self._ending.add(ending)
-        ending.addBoth(lambda _: self._ending.discard(ending))
+        self._stopping.add(self._machines.pop(name)[1].stop())
 
     def _machine_changed(self, leaf: ILeaf, pod: Object | None) -> None:
         key = leaf.root_names(*key_of(pod)) if pod is not None else None

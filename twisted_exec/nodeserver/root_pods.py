@@ -16,9 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import intern
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
+from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods import PODS
@@ -30,6 +29,7 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
 from twisted_exec.nodeserver.leaf_client import REFUSE_US
 from twisted_exec.nodeserver.ours import trimmed_root
 from twisted_exec.nodeserver.sharing import Shared
+from twisted_exec.observe.running import Stopping
 
 FEW_NODES = 16
 ASK_SECONDS = 5.0
@@ -50,8 +50,6 @@ class RootPods:
     :param client: of the root; may ``get``, ``list`` and ``watch`` Pods of all namespaces.
     """
 
-    _log = Logger()
-
     def __init__(self, client: IKubeClient, clock: Any) -> None:
         self._client, self._clock = client, clock
         self._leaves: ILeaves | None = None
@@ -64,7 +62,7 @@ class RootPods:
         self._by_node: dict[str, set[Key]] = {}
         self._followers = Followers("the root's Pods")
         self._looking: IDelayedCall | None = None
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
         self._shared = Shared()
         self._looked = False
 
@@ -103,8 +101,8 @@ class RootPods:
         if self._looking is not None and self._looking.active():
             self._looking.cancel()
         for source in self._sources.values():
-            self._end(source.stop())
-        return DeferredList(list(self._ending), consumeErrors=True)
+            self._stopping.add(source.stop())
+        return self._stopping.over()
 
     def get(self, namespace: str, name: str, uid: str = "") -> Deferred[Object]:
         """See :meth:`IRootPods.get`."""
@@ -170,7 +168,7 @@ class RootPods:
         # The Pods on a new Node were not kept: all must be read again.
         anew = _ALL in wanted and not nodes <= had
         for node in [each for each in self._sources if anew or each not in wanted]:
-            self._end(self._sources.pop(node).stop())
+            self._stopping.add(self._sources.pop(node).stop())
         for key in [key for node in had - nodes for key in self._by_node.get(node, ())]:
             self._drop(key)
         for node in wanted:
@@ -244,11 +242,6 @@ class RootPods:
         keys.discard(key)
         if not keys:
             del self._by_node[node]
-
-    def _end(self, ending: Deferred[Any]) -> None:
-        self._ending.add(ending)
-        ending.addErrback(lambda failure: self._log.failure("while stopping", failure))
-        ending.addBoth(lambda _: self._ending.discard(ending))
 
 
 def _life(pod: Object) -> tuple[str, str]:

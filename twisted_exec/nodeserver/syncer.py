@@ -27,6 +27,7 @@ from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.syncer_form import references
 from twisted_exec.nodeserver.syncer_leaf import Around, LeafSync, Tell
 from twisted_exec.nodeserver.syncer_objects import Originals
+from twisted_exec.observe.running import Stopping
 
 TICK_SECONDS = 1.0
 """How often it is seen whether a leaf is known; in memory, as is a sweep."""
@@ -68,7 +69,7 @@ class Syncer(Service):
         )
         self._syncs: dict[str, LeafSync] = {}
         self._swept: dict[str, int] = {}
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
         self._unfollow: list[Callable[[], None]] = []
         self._ticker = LoopingCall(self._tick)
         self._ticker.clock = clock
@@ -101,7 +102,7 @@ class Syncer(Service):
         self._sweeping.stop()
         for name in list(self._syncs):
             self._end(name)
-        ending = [*self._ending, self._originals.stop()]
+        ending = [self._stopping.over(), self._originals.stop()]
         if self._recorder is not None:
             ending.append(self._recorder.stop())
         return DeferredList(ending)
@@ -126,10 +127,8 @@ class Syncer(Service):
             self._log.failure("a sweep ended", failure)
 
     def _end(self, name: str) -> None:
-        ending = self._syncs.pop(name).stop()
+        self._stopping.add(self._syncs.pop(name).stop())
         self._swept.pop(name, None)
-        self._ending.add(ending)
-        ending.addBoth(lambda _: self._ending.discard(ending))
 
     def _root_changed(self, before: Object | None, after: Object | None) -> None:
         pod = after or before

@@ -32,6 +32,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Reflector, key_of
 from twisted_exec.nodeserver.ours import PREFIX
 from twisted_exec.nodeserver.syncer_form import CONFIG_MAPS, Reference
+from twisted_exec.observe.running import Stopping
 
 KINDS = (CONFIG_MAPS, SECRETS.resource)
 VERSION = f"{PREFIX}version"
@@ -100,7 +101,7 @@ class Originals:
         self.client = client
         self._clock, self._changed = clock, changed
         self._copies: dict[tuple[Resource, str], Reflector] = {}
-        self._ending: set[Deferred[Any]] = set()
+        self._stopping = Stopping()
 
     def known(self, resource: Resource, namespace: str) -> Deferred[Reflector]:
         """
@@ -123,17 +124,12 @@ class Originals:
     def forget(self, namespaces: Collection[str]) -> None:
         """Follow no others than those of these namespaces."""
         for key in [key for key in self._copies if key[1] not in namespaces]:
-            ending = self._copies.pop(key).stop()
-            self._ending.add(ending)
-            ending.addBoth(self._ended, ending)
-
-    def _ended(self, result: object, ending: Deferred[Any]) -> None:
-        self._ending.discard(ending)
+            self._stopping.add(self._copies.pop(key).stop())
 
     def stop(self) -> Deferred[Any]:
         """Fires when nothing is under way any more."""
         self.forget(())
-        return DeferredList(list(self._ending))
+        return self._stopping.over()
 
 
 class Copies:

@@ -32,6 +32,7 @@ from twisted_exec.nodeserver.leaf_watch import LeafWatch, ProbeOf
 from twisted_exec.nodeserver.node_plan import FULL, LEAF, orphans
 from twisted_exec.nodeserver.probe import LeafProbe, RootProbe
 from twisted_exec.nodeserver.probing import AT_ONCE, Repeated
+from twisted_exec.observe.running import Stopping
 
 GRACE_SECONDS = 60.0
 """A Node whose leaf is gone is kept for so long: registries are read anew, too."""
@@ -75,7 +76,7 @@ class Upkeep(Service):
         self._watches: dict[str, LeafWatch] = {}
         self.kept: dict[str, KeptNode] = {}
         self._gone: dict[str, float] = {}
-        self._ending: set[Deferred[None]] = set()
+        self._stopping = Stopping()
         self._family: int | None = None
         self._around = Around(
             client,
@@ -109,7 +110,7 @@ class Upkeep(Service):
 
     async def _stop(self) -> None:
         ending: list[Deferred[Any]] = [
-            *self._ending,
+            self._stopping.over(),
             self._removing.stop(),
             self.nodes.stop(),
             self.recorder.stop(),
@@ -133,10 +134,10 @@ class Upkeep(Service):
         nodes = {name: node for name, node in self._leaves.nodes().items() if node.leaf in leaves}
         for name, kept in list(self.kept.items()):
             if nodes.get(name) != kept.node:
-                self._end(self.kept.pop(name).stop())
+                self._stopping.add(self.kept.pop(name).stop())
         for name, watch in list(self._watches.items()):
             if leaves.get(name) is not watch.leaf:
-                self._end(self._watches.pop(name).stop())
+                self._stopping.add(self._watches.pop(name).stop())
         for name, leaf in leaves.items():
             if name not in self._watches:
                 self._watch(name, leaf)
@@ -144,11 +145,6 @@ class Upkeep(Service):
             if name not in self.kept:
                 self.kept[name] = kept = KeptNode(self._around, node)
                 kept.start()
-
-    def _end(self, ending: Deferred[None]) -> None:
-        """What is let go of is waited for at the end only."""
-        self._ending.add(ending)
-        ending.addBoth(lambda _: self._ending.discard(ending))
 
     def _watch(self, name: str, leaf: ILeaf) -> None:
         def changed() -> None:

@@ -1,5 +1,5 @@
 """
-What a coroutine keeps in order, from when it is begun until it is stopped.
+What is under way: a coroutine, from when it is begun until it is stopped, and whatever is being stopped.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 
@@ -34,3 +35,25 @@ class Running:
     def _crashed(self, failure: Failure) -> None:
         """It has ended by something that nobody thought of; to be told."""
         raise NotImplementedError
+
+
+class Stopping:
+    """Parts of something that are being stopped, one after another while it goes on."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._under_way: set[Deferred[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def add(self, stopping: Deferred[Any]) -> None:
+        """One more; what it fails with is logged."""
+        self._under_way.add(stopping)
+        stopping.addErrback(lambda failure: self._log.failure("while stopping", failure))
+        stopping.addBoth(lambda _: self._under_way.discard(stopping))
+
+    def over(self) -> Deferred[Any]:
+        """Fires when all that were added until now have stopped; never fails."""
+        return DeferredList(list(self._under_way))
