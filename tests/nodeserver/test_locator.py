@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from tests.streaming.frames import KEY
 from tests.streaming.raw import Raw
+from twisted_exec.api.kinds.pods import PODS
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.nodeserver.interfaces import LeafPod
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_server import take_over
@@ -228,6 +233,29 @@ class RefusedTests(StreamTestCase):
             self.assertEqual(code, 404)
             self.assertIn(target.split("/")[2], body)
         self.assertEqual(self.leaf_server.asked, [])
+
+    async def meanwhile(self, happening: Callable[[], object]) -> None:
+        """It happens while the leaf is asked for its Pod; then there is no session."""
+        looked_up, asked = self.leaf.pod, Deferred[None]()
+
+        async def late(root: Object) -> LeafPod:
+            asked.callback(None)
+            await deferLater(reactor, 0)
+            happening()
+            return await looked_up(root)
+
+        self.patch(self.leaf, "pod", lambda root: Deferred.fromCoroutine(late(root)))
+        code, _ = await self.refused(EXEC)
+        self.assertEqual((code, asked.called), (404, True))
+        self.assertEqual(self.leaf_server.asked, [])
+
+    async def test_pod_goes_meanwhile(self) -> None:
+        """What ends the sessions of a Pod that is gone would not find one that is opened behind it."""
+        await self.meanwhile(lambda: self.roots.cluster.remove((PODS.resource, "default", "web")))
+
+    async def test_leaf_goes_meanwhile(self) -> None:
+        """Nor would what ends those of a leaf."""
+        await self.meanwhile(self.leaves.leaves.clear)
 
     async def test_who_may_not(self) -> None:
         """They learn nothing, not even whether there is such a Pod."""

@@ -71,6 +71,7 @@ async def find(hop: Hop, request: Request) -> tuple[Wanted, LeafPod]:
     node = str(root["spec"]["nodeName"]) if root else ""
     uid = str(root["metadata"]["uid"]) if root else ""
     request.subject = replace(request.subject, user=user.name, pool=node, uid=uid)
+    was_seen = hop.root_pods.by_uid(uid) is not None
     verb = verb_of(request.method, request.subject.subresource)
     await hop.gate.may(user, node, PROXY, verb)
     if root is None or (wanted.uid and wanted.uid != uid):
@@ -78,9 +79,14 @@ async def find(hop: Hop, request: Request) -> tuple[Wanted, LeafPod]:
     _check_container(root, wanted)
     leaf = hop.leaves.of_node(node)
     try:
-        return wanted, await leaf.pod(root)
+        found = await leaf.pod(root)
     except APIError as error:
         raise refused(error, leaf) from None
+    is_gone = was_seen and hop.root_pods.by_uid(uid) is None
+    if is_gone or hop.leaves.of_node(node) is not leaf:
+        # Meanwhile: whatever ended its sessions has not found this one.
+        raise NotFound("pods", wanted.pod)
+    return wanted, found
 
 
 async def to_leaf(
