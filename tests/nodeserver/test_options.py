@@ -71,6 +71,16 @@ class OptionsTests(SynchronousTestCase):
             self.assertIn("--max-sessions:", self.refused(max_sessions=wrong))
         self.assertIn("--drain-seconds:", self.refused(drain_seconds="soon"))
 
+    def test_idle(self) -> None:
+        """How long nothing may pass: up to a week, or for ever."""
+        self.assertEqual(self.read().server().stream_idle_seconds, 4 * 3600)
+        self.assertEqual(self.read(stream_idle_seconds="0").server().stream_idle_seconds, 0)
+        self.assertEqual(self.read(stream_idle_seconds="90.5").server().stream_idle_seconds, 90.5)
+        for wrong in ("0.5", "-1", "nan", "inf", "700000", "long"):
+            told = self.refused(stream_idle_seconds=wrong)
+            self.assertIn("--stream-idle-seconds: ", told)
+            self.assertIn("is neither 0 nor a number of seconds from 1 to 604800", told)
+
     def test_defaults(self) -> None:
         """It listens where kubelets do, and answers probes on this host only."""
         told = self.read().server()

@@ -86,6 +86,19 @@ class TapTests(SynchronousTestCase):
         for wrong in ("", "a b", "x" * 64):
             self.assertIn("--root-name", self.refusal(f"--root-name={wrong}"))
 
+    def test_two_syncers(self) -> None:
+        """Kosmos makes the Pods of its leaves itself: two who make them are refused."""
+        told = self.refusal("--kosmos", "--sync-pods")
+        self.assertIn("--sync-pods and --kosmos exclude each other", told)
+
+    def test_port(self) -> None:
+        """The port that is published is one."""
+        self.assertEqual(self.options("--node-port=443").face(10250).port, 443)
+        self.assertEqual(self.options().face(10250).port, 10250)
+        for wrong in ("0", "65536", "http", "-1", "\N{SUPERSCRIPT TWO}"):
+            told = self.refusal(f"--node-port={wrong}")
+            self.assertIn(f"--node-port: {wrong!r} is no port from 1 to 65535", told)
+
     def test_no_root(self) -> None:
         """A kubeconfig that is none is told."""
         (self.directory / "config").write_text("clusters: 1")
