@@ -614,7 +614,7 @@ class NodeServerTests(CommonRows, ProgramCase):
         await self.rows(
             ({"tls-cert-file": NOWHERE}, f"no serving certificate: {told}"),
             ({"tls-private-key-file": other}, "no serving certificate: private key"),
-            ({"client-ca-file": NOWHERE}, told),
+            ({"client-ca-file": NOWHERE}, f"--client-ca-file: {told}"),
             ({**none, "cert-dir": f"{self.path('garbage')}/x"}, "Not a directory"),
         )
 

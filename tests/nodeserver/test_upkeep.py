@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodeserver.support import SimpleLeaf, SimpleRootPods, simple
@@ -202,6 +202,34 @@ class NodeTests(UpkeepTestCase):
         self.assertNoResult(stopped)
         slow.callback(None)
         self.successResultOf(stopped)
+
+    def test_way_is_logged(self) -> None:
+        """Who reads the log sees once why no stream can be opened, and when it can be again."""
+        self.ways.root = ("False", "RootCannotReachUs", "certificate refused: it has expired")
+        with capturedLogs() as logs:
+            self.start()
+            self.pass_time(3 * PROBE_SECONDS)
+            self.ways.root = YES
+            self.pass_time(3 * PROBE_SECONDS)
+        told = [formatEvent(each) for each in logs]
+        self.assertEqual(
+            [each for each in told if "stream" in each],
+            [
+                f"node {NAME}: no stream can be opened: certificate refused: it has expired",
+                f"node {NAME}: streams can be opened again",
+            ],
+        )
+
+    def test_machines(self) -> None:
+        """A leaf of machines is not asked for nodes, which those whom it lets in cannot see."""
+        self.leaf.machines = True
+        self.start()
+        self.assertNotIn("capacity", self.node()["status"])
+        self.assertEqual([each for each in self.leaf.cluster.requests if each[1] == "nodes"], [])
+        self.leaf.machines = False
+        self.leaves.tell()
+        self.pass_time(BEAT_SECONDS)
+        self.assertEqual(self.node()["status"]["capacity"], {"cpu": "4"})
 
     def test_quiet(self) -> None:
         """What is as it is to be costs the Lease, and the status every five minutes."""

@@ -296,5 +296,8 @@ class FailProgramTests(SynchronousTestCase):
         ):
             told = self.fails_with(f'CannotListenError("10.0.0.1", 443, OSError({number}, "x"))')
             self.assertIn(b"exec-x: cannot listen on 10.0.0.1:443: " + told_as, told)
+        unknown = '__import__("socket").gaierror(-2, "Name or service not known")'
+        told = self.fails_with(f'CannotListenError("nope", 443, {unknown})')
+        self.assertIn(b"nope:443: Name or service not known: choose an address of this host", told)
         told = self.fails_with('CannotListenError(None, b"/x/sock", "Cannot acquire lock")')
         self.assertIn(b"exec-x: cannot listen on /x/sock: Cannot acquire lock: free it", told)

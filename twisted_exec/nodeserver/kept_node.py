@@ -35,6 +35,7 @@ from twisted_exec.nodeserver.contest import Contest
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.leaf_watch import LeafWatch
 from twisted_exec.nodeserver.node_conditions import (
+    EXEC_READY,
     LEAF,
     NOT_PROBED,
     PREFERRED,
@@ -134,7 +135,7 @@ class KeptNode(Running):
         self.way: Told = UNPROBED
         self._contest = Contest(len(self._face.own))
         self._told = self._clock.seconds() - TELL_SECONDS
-        self._uid = self._address_told = ""
+        self._uid = self._address_told = self._closed = ""
         self._is_ours = False
         self._features_known = True
         self._backoff = Backoff(longest_seconds=BEAT_SECONDS)
@@ -196,6 +197,7 @@ class KeptNode(Running):
             self._give_up(planned.problem, observed)
             return BEAT_SECONDS
         self._tell_address(observed, wanted)
+        self._tell_ready(wanted)
         try:
             await self._around.writing.run(
                 lambda: Deferred.fromCoroutine(self._do(planned, observed))
@@ -318,6 +320,19 @@ class KeptNode(Running):
             self._log.warn("node {name}: {why}", name=self.node.name, why=told)
             self._around.record(observed, "Warning", "AddressNotPreferred", told)
         self._address_told = told
+
+    def _tell_ready(self, wanted: Wanted) -> None:
+        """Why no stream can be opened; an address that is not preferred was told already."""
+        status, reason, message = wanted.told[EXEC_READY]
+        if status == "Unknown" or wanted.told[PREFERRED][0] == "False":
+            return
+        if status == "False" and reason != self._closed:
+            self._log.warn(
+                "node {name}: no stream can be opened: {why}", name=self.node.name, why=message
+            )
+        elif status == "True" and self._closed:
+            self._log.info("node {name}: streams can be opened again", name=self.node.name)
+        self._closed = reason if status == "False" else ""
 
     def _tell_contest(self, observed: Object) -> None:
         others = ", ".join(writers(observed, PROGRAM)) or "somebody else"

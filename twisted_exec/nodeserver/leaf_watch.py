@@ -21,7 +21,7 @@ ProbeOf = Callable[[ILeaf, Any], LeafProbe]
 
 class LeafWatch:
     """
-    Follows one leaf.
+    Follows one leaf; its nodes, unless its Pods are machines.
 
     :param slots: those who look share them.
     :param changed: called when something is known that was not known before.
@@ -35,7 +35,7 @@ class LeafWatch:
         changed: Callable[[], None],
         probe_of: ProbeOf = LeafProbe,
     ) -> None:
-        self.leaf = leaf
+        self.leaf, self.machines = leaf, leaf.machines
         self.nodes = Reflector(
             leaf.client,
             NODES.resource,
@@ -49,7 +49,9 @@ class LeafWatch:
 
     def start(self) -> None:
         """Follow, and look."""
-        self.nodes.start()
+        # Machines run on no nodes that anybody could show us; to ask would be refused, and told.
+        if not self.machines:
+            self.nodes.start()
         self._looking.start()
 
     def stop(self) -> Deferred[None]:

@@ -205,7 +205,10 @@ class NodeServer(Starting):
         for check in self._checks:
             check()
         self._is_stopping = False
-        self._certified.load()
+        try:
+            self._certified.load()
+        except TLSConfigError as problem:
+            raise TLSConfigError(f"--client-ca-file: {problem}") from None
         settings, tls = self.settings, self._tls()
         if settings.health_listen:
             health = HealthRoutes(self.health)

@@ -136,7 +136,7 @@ class Upkeep(Service):
             if nodes.get(name) != kept.node:
                 self._stopping.add(self.kept.pop(name).stop())
         for name, watch in list(self._watches.items()):
-            if leaves.get(name) is not watch.leaf:
+            if leaves.get(name) is not watch.leaf or watch.leaf.machines != watch.machines:
                 self._stopping.add(self._watches.pop(name).stop())
         for name, leaf in leaves.items():
             if name not in self._watches:

@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
 from functools import wraps
+from socket import gaierror
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -260,6 +261,8 @@ def _explain(error: BaseException | None) -> str:
         place = f"{error.interface or 'any'}:{error.port}"
         if isinstance(error.port, str | bytes):
             place = os.fsdecode(error.port)
+        if isinstance(error.socketError, gaierror):
+            return f"cannot listen on {place}: {error.socketError.strerror}: {_REMEDIES[EADDRNOTAVAIL]}"
         code = getattr(error.socketError, "errno", None)
         why = os.strerror(code) if code else str(error.socketError)
         remedy = _REMEDIES.get(code or EADDRINUSE, _REMEDIES[EADDRINUSE])
