@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -76,3 +76,28 @@ class QueueTests(SynchronousTestCase):
         self.queue.add("c")
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.begun, ["a", "b"])
+
+    def test_stop_midway(self) -> None:
+        """What is under way is cancelled, waited for, and makes room for nobody."""
+        cancelled, slow = [], Deferred[None]()
+
+        async def work(key: str) -> None:
+            self.begun.append(key)
+            try:
+                await Deferred()
+            except CancelledError:
+                cancelled.append(key)
+                if key == "0":
+                    await slow
+                raise
+
+        queue = WorkQueue(work, self.clock, self.tell)
+        for number in range(MAX_WORKERS + 2):
+            queue.add(str(number))
+        under_way = list(self.begun)
+        stopped = queue.stop()
+        self.assertEqual(sorted(cancelled), sorted(under_way))
+        self.assertNoResult(stopped)
+        slow.callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(self.begun, under_way)

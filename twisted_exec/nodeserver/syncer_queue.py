@@ -95,12 +95,14 @@ class WorkQueue(Generic[K]):
     def _begin(self, key: K, work: _Work) -> None:
         work.timer, work.again, work.busy = None, False, True
         done: Deferred[None] = self._slots.run(lambda: Deferred.fromCoroutine(self._one(key)))
-        if not done.called:
-            work.running = done
         done.addBoth(lambda result: self._ended(key, work, result))
+        # Nothing else tells: one that got its slot at once has "been called", and waits all the same.
+        if work.busy:
+            work.running = done
 
     async def _one(self, key: K) -> None:
-        await self._do(key)
+        if not self._stopped:  # whoever is cancelled makes room
+            await self._do(key)
 
     def _ended(self, key: K, work: _Work, result: object) -> None:
         work.running, work.busy = None, False
