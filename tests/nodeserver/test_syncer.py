@@ -237,6 +237,20 @@ class PodTests(SyncerCase):
         self.assertIsNone(self.in_leaf("web-01234567"))
         self.assertEqual(self.in_leaf()["metadata"], theirs["metadata"])
 
+    def test_both_names_are_taken(self) -> None:
+        """Who takes the other name as well, which tells of a UID, keeps no Pod away unnoticed."""
+        put_pod(self.there, "web", "worker-1")
+        put_pod(self.there, "web-01234567", "worker-1")
+        self.new_pod(uid="0123456789")
+        self.run_syncer()
+        self.settle(10)
+        ((reason, why),) = self.told
+        self.assertEqual(reason, "LeafRefused")
+        self.assertIn('"web-01234567" already exists', why)
+        self.there.remove((POD, "default", "web-01234567"))
+        self.settle(100)
+        self.assertEqual(self.in_root()["status"]["phase"], "Running")
+
     def test_namespaces(self) -> None:
         """A namespace that the leaf has not got is made, and left when all Pods are gone."""
 

@@ -96,10 +96,12 @@ class PodWork:
         except AlreadyExists:
             if await self._is_there(namespace, name):
                 return  # the copy is late
+            other = other_name(self._root)
             try:
-                await self._create_once(namespace, other_name(self._root))
+                await self._create_once(namespace, other)
             except AlreadyExists:
-                pass  # by this name there is none but it: it bears a UID
+                if not await self._is_there(namespace, other):
+                    raise  # it bears a UID; whoever took it all the same is to be noticed
 
     async def _create_once(self, namespace: str, name: str) -> None:
         form = leaf_form(self._root, self._node, self.marks, namespace, name)
