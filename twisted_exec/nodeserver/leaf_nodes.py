@@ -1,7 +1,9 @@
 """
 What a leaf's nodes amount to, seen from the root: one Node for all, some or one of them.
 
-Nodes are :func:`trimmed` when they arrive; everything else here relies on that.  Pure.  Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
+Nodes are :func:`trimmed` when they arrive; everything else here relies on that.  Pure.
+
+Source of the parts of a Node: ``k8s.io/api/core/v1`` (``NodeStatus``).
 """
 
 from __future__ import annotations

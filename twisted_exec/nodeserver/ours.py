@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.namespaces import Names
@@ -44,7 +45,6 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GRACE = "deletionGracePeriodSeconds"
 STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 """Lists of what is told of containers."""
-_KINDS = ("containers", "initContainers", "ephemeralContainers")
 _KEPT_OF_CONTAINER = ("name", "image", "tty", "stdin", "stdinOnce")
 
 
@@ -149,7 +149,7 @@ def trimmed(pod: Object, shared: Shared | None = None) -> Object:
     spec = mapping(pod.get("spec"))
     kept: Object = {
         kind: [{key: one[key] for key in _KEPT_OF_CONTAINER if key in one} for one in listed]
-        for kind in _KINDS
+        for kind in CONTAINER_LISTS
         if (listed := named(spec.get(kind)))
     }
     if isinstance(node := spec.get("nodeName"), str) and node:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver.hop import Hop
@@ -23,7 +24,6 @@ from twisted_exec.nodeserver.ours import STATUSES
 from twisted_exec.nodeserver.routes import Route
 from twisted_exec.streaming.site import Request, respond_json
 
-_KINDS = ("initContainers", "containers", "ephemeralContainers")
 _OF_THE_ITEM = ("apiVersion", "kind")  # a list's items have none
 
 
@@ -46,7 +46,7 @@ def running(pod: LeafPod) -> Object | None:
     }
     containers = [
         {"name": each["name"], "image": each.get("image", ""), "resources": {}}
-        for kind in _KINDS
+        for kind in CONTAINER_LISTS
         for each in spec.get(kind) or ()
         if each.get("name") in names
     ]

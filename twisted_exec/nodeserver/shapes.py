@@ -8,9 +8,7 @@ left out: nothing is guessed.  Pure.
 
 from __future__ import annotations
 
-from typing import Any
-
-Object = dict[str, Any]
+from twisted_exec.kube.interfaces import Object
 
 
 def mapping(told: object) -> Object:

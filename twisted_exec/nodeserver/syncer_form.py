@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.meta import Resource
 from twisted_exec.kube.interfaces import Object
@@ -32,7 +33,6 @@ APPLIED = f"{PREFIX}applied"
 """Likewise: a digest of what was taken from the root.  Whatever a leaf makes of that is its business."""
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -201,7 +201,7 @@ def _told_no_token(volume: Object) -> Object:
 
 
 def _containers(spec: Object) -> Iterator[Object]:
-    for key in CONTAINERS:
+    for key in CONTAINER_LISTS:
         yield from spec.get(key) or []
 
 

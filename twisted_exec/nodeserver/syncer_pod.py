@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.status import AlreadyExists, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.nodeserver import sync_plan as plans
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
 from twisted_exec.nodeserver.ours import UID
-from twisted_exec.nodeserver.syncer_form import CONTAINERS, ephemeral_form, leaf_form, other_name
+from twisted_exec.nodeserver.syncer_form import ephemeral_form, leaf_form, other_name
 
 
 class Keeper(Protocol):
@@ -144,7 +145,7 @@ def _updated(pod: Object, step: plans.UpdateInLeaf) -> Object:
             labels[key] = value
     pod["metadata"].setdefault("annotations", {}).update(step.annotations)
     images = dict(step.images)
-    for kind in CONTAINERS:
+    for kind in CONTAINER_LISTS:
         for container in pod["spec"].get(kind) or []:
             container["image"] = images.get(container["name"], container.get("image"))
     return pod

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
+from twisted_exec.api.kinds.node_pods import CONTAINER_LISTS
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -39,8 +40,6 @@ from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.streaming.routes import split_path
 from twisted_exec.streaming.site import Request
 from twisted_exec.wire.channel import Channel
-
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 _ABOUT_US = re.compile(r'\bUser "[^"]*" cannot \w+ ')
 """
@@ -161,7 +160,7 @@ def _check_container(root: Object, wanted: Wanted) -> None:
     """
     if not wanted.container:
         return
-    known = [each["name"] for kind in _CONTAINERS for each in root["spec"].get(kind) or ()]
+    known = [each["name"] for kind in CONTAINER_LISTS for each in root["spec"].get(kind) or ()]
     if wanted.container not in known:
         raise NotFound(
             "pods", wanted.pod, message=f'container not found ("{one_line(wanted.container)}")'
