@@ -12,6 +12,8 @@ import shutil
 
 from twisted_exec.runtimes.qemu import FIRMWARE, PROGRAM
 
+CONTAINERD = "containerd"
+
 
 def kubectl() -> str | None:
     """Why tests with kubectl cannot run here, or ``None``."""
@@ -73,6 +75,30 @@ def leaf_clusters() -> str | None:
 def kubelet_node_program() -> str:
     """Where a kubelet with processes of this host is, or nothing."""
     return os.environ.get("KUBELET_NODE") or shutil.which("kubelet-node") or ""
+
+
+def containerd() -> str | None:
+    """Why containers of a real kubelet cannot be run here, or ``None``."""
+    if os.geteuid() != 0:
+        return "a kubelet wants to be root"
+    for program in (CONTAINERD, "ctr", "runc", "containerd-shim-runc-v2"):
+        if not shutil.which(program):
+            return f"{program} is not on PATH (containerd, runc)"
+    if not busybox_program():
+        return "busybox is not on PATH (busybox-static)"
+    if not kubelet_program():
+        return "kubelet is not on PATH, nor where KUBELET says (see tests/interop)"
+    return None
+
+
+def busybox_program() -> str:
+    """A busybox that needs no libraries, or nothing."""
+    return shutil.which("busybox") or ""
+
+
+def kubelet_program() -> str:
+    """A whole kubelet, built from Go modules, or nothing."""
+    return shutil.which(os.environ.get("KUBELET", "kubelet")) or ""
 
 
 def metrics_server() -> str | None:

@@ -45,6 +45,13 @@ nothing, passes them over.
 * ``beside_kosmos``: the node server beside a program that writes Nodes and Pods as Kosmos's does, with
   Kosmos's Cluster objects, for a minute and a half; with the programs of ``leaf_trials``.
 
+* ``leaf_containerd``: all that kubectls do, with a real kubelet and a real containerd in the leaf, for two
+  minutes and a half; as root, with the programs of ``leaf_trials``, containerd, runc and busybox as Debian has
+  them, and a kubelet as ``kubelet`` on ``PATH`` or where ``KUBELET`` says.  To build it::
+
+      cd tests/interop/kubelet_whole && v=k8s.io/component-base/version && go build -ldflags \
+          "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kubelet .
+
 * ``leaf_figures``: ``kubectl top`` in such a root, for a minute; with a metrics-server besides, as
   ``metrics-server`` on ``PATH`` or where ``METRICS_SERVER`` says.  To build it::
 

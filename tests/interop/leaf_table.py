@@ -35,6 +35,9 @@ real kube-apiserver as root, ``exec-nodeserver``, a real kube-apiserver as leaf,
 of the streaming and log packages of real ones.  Each cell was tried by a process of that kubectl,
 on {date}; ✓ means that it got what the same command gets in the leaf itself.
 
+The same but ``--since``, through one such root, was also tried with a whole kubelet and a containerd in the
+leaf (kubelet 1.33.1, containerd 1.6.20); what these refuse is refused through the root in their words.
+
 {versions}
 {tables}
 The columns
