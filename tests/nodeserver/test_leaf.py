@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -30,8 +31,9 @@ from twisted_exec.api.status import (
     from_code,
 )
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.nodeserver.credentials import credentials
 from twisted_exec.nodeserver.interfaces import ILeaf, LeafNode, LeafPod
-from twisted_exec.nodeserver.leaf import ASK_SECONDS, Leaf, Surroundings
+from twisted_exec.nodeserver.leaf import ASK_SECONDS, PATIENCE_SECONDS, Leaf, Surroundings
 from twisted_exec.nodeserver.leaf_spec import KubeconfigData, KubeconfigSecret, LeafSpec
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.ours import SAME_NAME
@@ -348,6 +350,23 @@ class RotatedTests(LeafTestCase):
         self.assertIn("secret leaves/one does not exist", leaf.problem)
         put_secret(self.root, kubeconfig())
         self.assertEqual(leaf.problem, "")
+
+    def test_secret_takes_a_moment(self) -> None:
+        """While a Secret is read nothing is said; that it is not there is, a moment later."""
+        listing: Deferred[Object] = Deferred()
+        client = self.root.client()
+        client.list = lambda *_, **__: listing  # type: ignore[method-assign]
+        with capturedLogs() as logs:
+            leaf = self.make(started=False, kubeconfig=KubeconfigSecret("leaves", "one"))
+            leaf._credentials = credentials(leaf.spec.kubeconfig, client, self.clock)
+            leaf.start()
+            self.addCleanup(lambda: self.successResultOf(leaf.stop()))
+            self.clock.advance(0.5)
+            self.assertEqual([formatEvent(each) for each in logs], [])
+            listing.callback({"metadata": {"resourceVersion": "1"}, "items": []})
+            self.clock.advance(PATIENCE_SECONDS)
+        (told,) = [formatEvent(each) for each in logs]
+        self.assertIn('of leaf cluster "one": secret leaves/one does not exist', told)
 
     def test_moved(self) -> None:
         """Credentials for another server: nothing of the old one's Pods is told any more."""

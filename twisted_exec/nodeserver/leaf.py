@@ -35,6 +35,9 @@ from twisted_exec.observe.running import Stopping
 ASK_SECONDS = 5.0
 """For so long a leaf may be asked for one Pod: a user waits, and so does the root."""
 
+PATIENCE_SECONDS = 1.0
+"""For so long there may be no credentials at the start before the log says so."""
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -72,6 +75,7 @@ class Leaf:
         self._stopping = Stopping()
         self._resuming: set[Reflector] = set()
         self._moving: IDelayedCall | None = None
+        self._late: IDelayedCall | None = None
         self._running = False
         self._copies = self._new_copies()
 
@@ -121,14 +125,22 @@ class Leaf:
         """Follow the leaf, and its credentials, until :meth:`stop`."""
         self._running = True
         self._credentials.start(self._try_again)
+        if self._credentials.problem:
+            # A Secret takes a moment to be read, and is no trouble until then.
+            self._late = self._around.clock.callLater(PATIENCE_SECONDS, self._start_copies)
+        else:
+            self._start_copies()
+
+    def _start_copies(self) -> None:
         for copy in self._copies:
             copy.start()
 
     def stop(self) -> Deferred[Any]:
         """Fires when nothing is under way any more; never fails."""
         self._running = False
-        if self._moving is not None and self._moving.active():
-            self._moving.cancel()
+        for call in (self._moving, self._late):
+            if call is not None and call.active():
+                call.cancel()
         self._stopping.add(self._credentials.stop())
         for copy in self._copies:
             self._stopping.add(copy.stop())
