@@ -68,6 +68,13 @@ class ReaderTests(SynchronousTestCase):
             Reader(["a"], "f.yaml: x")
         self.assertEqual(str(caught.exception), "f.yaml: x must be a mapping")
 
+    def test_misspelt(self) -> None:
+        """A key that must be there and is misspelt is found."""
+        told = self.refusal({"kubeconfg": {}, "name": "a"}, "take", "kubeconfig", dict)
+        self.assertEqual(told, ": kubeconfig is missing; is 'kubeconfg' meant to be it?")
+        told = self.refusal({"namespace": "a"}, "take", "name", str)
+        self.assertEqual(told, ": name is missing")
+
     def test_number(self) -> None:
         """A number of seconds may be whole; it has bounds."""
         reader = Reader({"a": 3, "b": 0.5}, "x")

@@ -108,7 +108,10 @@ class Reader:
         self._known.append(key)
         value = self._left.pop(key, default)
         if value is None:
-            raise self.error(f"{key} is missing")
+            # Keys that are nobody's were not looked for yet; much alike, for most are somebody's.
+            near = difflib.get_close_matches(key, [str(one) for one in self._left], 1, 0.8)
+            hint = f"; is {near[0]!r} meant to be it?" if near else ""
+            raise self.error(f"{key} is missing{hint}")
         kinds = kind if isinstance(kind, tuple) else (kind,)
         # A bool is an int to Python, but not to who wrote the file; an int is a number of seconds.
         if float in kinds:
