@@ -256,13 +256,18 @@ class ReachedTests(LeafTestCase):
             "Unauthorized; put credentials there that it takes"
         )
         self.assertEqual(leaf.problem, told)
-        self.assertEqual(self.refused(leaf, self.pod(), BadGateway), told)
+        self.assertEqual(
+            self.refused(leaf, self.pod(), BadGateway),
+            'leaf cluster "one" refuses this node server; the node server\'s log says why',
+        )
 
     def test_not_let(self) -> None:
         """Nor is it the user's fault what we may not do there."""
         self.cluster.problem = from_code(403, "pods is forbidden")
-        told = self.refused(self.make(), self.pod(), BadGateway)
-        self.assertIn('"one" does not let us (cluster one (context "it")): pods is', told)
+        leaf = self.make()
+        told = '"one" does not let us (cluster one (context "it")): pods is'
+        self.assertIn(told, leaf.problem)
+        self.assertNotIn("cluster one (", self.refused(leaf, self.pod(), BadGateway))
 
     def test_no_credentials(self) -> None:
         """Without credentials everything is refused at once, and nothing is sent."""
@@ -271,7 +276,7 @@ class ReachedTests(LeafTestCase):
         self.assertEqual(leaf.problem, "cluster one has no kubeconfig")
         self.assertEqual(
             self.refused(leaf, self.pod(), ServiceUnavailable),
-            'leaf cluster "one": cluster one has no kubeconfig',
+            'there are no credentials for leaf cluster "one"; the node server\'s log says why',
         )
         with self.assertRaises(ServiceUnavailable):
             leaf.config()

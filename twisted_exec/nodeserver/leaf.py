@@ -19,7 +19,13 @@ from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.pods import PODS
-from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
+from twisted_exec.api.status import (
+    APIError,
+    BadGateway,
+    GatewayTimeout,
+    NotFound,
+    ServiceUnavailable,
+)
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
@@ -283,13 +289,25 @@ class Leaf:
         except APIError as refused:
             if refused.code == NotFound.code:
                 raise self._none(root, "has no such pod") from None
-            if refused.code in REFUSE_US:
-                # Who asked us did nothing wrong: it is we whom the leaf does not know, or let.
-                raise BadGateway(refused.message) from None
-            raise named(refused, self.name) from None
+            raise self._told(refused) from None
         if not self._ours.is_for(pod, root):
             raise self._none(root, "has a pod of that name, but it was not made for this one")
         return pod
+
+    def _told(self, refused: APIError) -> APIError:
+        """
+        What the root's users are told.
+
+        Who asked us did nothing wrong when it is we whom the leaf does not know, or let; and where our
+        credentials lie is for whoever reads the log.
+        """
+        log = "the node server's log says why"
+        if refused.code in REFUSE_US:
+            return BadGateway(f'leaf cluster "{self.name}" refuses this node server; {log}')
+        if self._credentials.problem:
+            told = f'there are no credentials for leaf cluster "{self.name}"; {log}'
+            return ServiceUnavailable(told)
+        return named(refused, self.name)
 
     def _none(self, root: Object, why: str) -> NotFound:
         metadata = root["metadata"]
