@@ -27,6 +27,8 @@ HEAD = UpgradeRequest(b"GET", b"/log/T?follow=true", b"server:1", [(b"X-Remote-U
 TEXT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 CHUNKED = TEXT + b"Transfer-Encoding: chunked\r\n\r\n"
 
+PIECES = st.lists(st.binary(min_size=1, max_size=30), max_size=8)
+
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
@@ -51,9 +53,13 @@ class FetchCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.endpoint = OneConnection()
+        self.endpoint: Any = self.place()
         self.fetching = Deferred.fromCoroutine(self.fetch())
         self.taker = Taker()
+
+    def place(self) -> Any:
+        """Where it goes."""
+        return OneConnection()
 
     async def fetch(self) -> Download:
         _, connection = await connect_first(
@@ -71,6 +77,10 @@ class FetchCase(SynchronousTestCase):
     def transport(self) -> Any:
         return self.endpoint.transport
 
+    def timed(self) -> list[Any]:
+        """What is still going to happen by itself."""
+        return list(self.clock.getDelayedCalls())
+
     def deliver(self) -> Download:
         download = self.successResultOf(self.fetching)
         download.deliver(self.taker.data, self.taker.ended.append)
@@ -87,9 +97,12 @@ class BodyTests(FetchCase):
             b"GET /log/T?follow=true HTTP/1.1\r\nHost: server:1\r\nX-Remote-User: ann\r\n\r\n",
         )
 
-    @given(st.lists(st.binary(min_size=1, max_size=30), max_size=8), st.data())
+    @given(PIECES, st.data())
     def test_any_split(self, pieces: list[bytes], data: st.DataObject) -> None:
         """However it is chunked and split, the same bytes come, and then the end."""
+        self.check_split(pieces, data)
+
+    def check_split(self, pieces: list[bytes], data: st.DataObject) -> None:
         self.setUp()
         raw = CHUNKED + b"".join(map(chunk, pieces)) + b"0\r\n\r\n"
         taken = False
@@ -197,7 +210,7 @@ class RefusalTests(FetchCase):
     def refusal(self) -> UpgradeRefused:
         refused: UpgradeRefused = self.failureResultOf(self.fetching, UpgradeRefused).value
         self.assertTrue(self.transport.aborted)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.timed(), [])
         return refused
 
     def test_codes(self) -> None:

@@ -79,6 +79,10 @@ class RelayCase(SynchronousTestCase):
         self.assertTrue(client.received().endswith(b"\r\n\r\n4\r\none\n\r\n"))
         return client
 
+    def timed(self) -> list[Any]:
+        """What is still going to happen by itself."""
+        return list(self.clock.getDelayedCalls())
+
     def end(self) -> dict[str, Any]:
         """The audit end of the one session there was."""
         self.assertEqual(len(self.sessions), 0)
@@ -187,7 +191,7 @@ class EndTests(RelayCase):
         self.assertTrue(client.received().endswith(b"b\r\nlast words\n\r\n0\r\n\r\n"))
         self.assertEqual(self.end()["reason"], MACHINE_DELETED)
         client.lose()
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.timed(), [])
 
     def test_deleted_and_silent(self) -> None:
         """Or two seconds later, when that does not end it."""
@@ -218,7 +222,7 @@ class SilentTests(RelayCase):
         self.assertEqual(client.received(), b"")
         self.answer(CHUNKED + chunk(b"one\n"))
         self.assertIn(b"one\n", client.received())
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.timed(), [])
 
     def test_client_leaves(self) -> None:
         """A client that leaves meanwhile ends it on every hop."""
@@ -248,7 +252,7 @@ class SilentTests(RelayCase):
         self.assertTrue(self.backend.transport.aborted)
         self.assertEqual(self.end()["reason"], MACHINE_DELETED)
         client.lose()
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.timed(), [])
 
     def test_ended_while_connecting(self) -> None:
         """Also before anybody could be asked."""

@@ -9,8 +9,8 @@ delivered as fast as it is taken: a paused download holds one read, and the send
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import h11
 from twisted.internet.interfaces import IReactorTime
@@ -22,10 +22,23 @@ from twisted_exec.streaming.upgrade_client import Asking, AskingFactory, Upgrade
 CONTENT_TYPE = b"text/plain"
 
 
+class Delivering(Protocol):
+    """Where an answer comes from: a connection, or a part of one."""
+
+    def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
+        """See :meth:`Download.deliver`."""
+
+    def flow(self, flowing: bool) -> None:
+        """Pause or resume."""
+
+    def leave(self) -> None:
+        """See :meth:`Download.abort`."""
+
+
 class Download:
     """An answer whose head has come, and whose body is still to come; paused."""
 
-    def __init__(self, asking: _Downloading) -> None:
+    def __init__(self, asking: Delivering) -> None:
         self._asking = asking
 
     def deliver(self, data: Callable[[bytes], None], ended: Callable[[bool], None]) -> None:
@@ -72,7 +85,9 @@ class _Downloading(Asking):
         return False
 
     def _is_wanted(self, response: h11.Response) -> bool:
-        return bool(response.status_code == 200) if self.any_type else _is_text(response)
+        if self.any_type:
+            return bool(response.status_code == 200)
+        return is_text(response.status_code, response.headers)
 
     def dataReceived(self, data: bytes) -> None:
         if self._over:
@@ -164,10 +179,15 @@ ANY_DOWNLOADS = _AnyFactory()
 """Likewise, of what a kubelet tells: its type is guessed from whatever the text begins with."""
 
 
-def _is_text(response: h11.Response) -> bool:
-    types = [value for name, value in response.headers if name == b"content-type"]
+def is_text(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """
+    Whether an answer is a text that its sender says is one.
+
+    :param headers: names in lower case.
+    """
+    types = [value for name, value in headers if name == b"content-type"]
     media = [value.partition(b";")[0].strip().lower() for value in types]
-    return bool(response.status_code == 200 and media == [CONTENT_TYPE])
+    return status == 200 and media == [CONTENT_TYPE]
 
 
 async def fetch(
