@@ -1,11 +1,12 @@
 """
 1 000 followers of logs, through a node server to a leaf, TLS on both legs: what one holds in the node
-server while nothing is printed.
+server while nothing is printed; of a leaf that speaks HTTP/2, as API servers do, and of one that does not.
 
 Leaf, node server and readers are a process each.  Root and registry are in the node server's memory;
 all that a follower goes through is real.
 
-``python -m tests.benchmarks.leaf_logs leaf|node DIRECTORY [LEAF_PORT]`` prints its port.
+``python -m tests.benchmarks.leaf_logs h2|http1|node DIRECTORY [LEAF_PORT]`` prints its port; the first two
+are leaves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ FOLLOWERS = 1000
 _WARM = 50
 _NODE, _LINE = "leaf-one", b"one\n"
 _SILENT = "silent"
+_ASKED = b"/asked"
 
 
 def make_certificates(directory: Path) -> None:
@@ -37,26 +41,32 @@ def make_certificates(directory: Path) -> None:
     client.write(str(directory / "client.crt"), str(directory / "client.key"))
 
 
-async def leaf(reactor: Any, directory: Path) -> int:
-    """An API server whose Pods print one line, or none yet."""
+async def leaf(reactor: Any, directory: Path, h2: bool) -> int:
+    """An API server whose Pods print one line, or none yet; it says how many asked so far."""
     from twisted.web import resource, server
 
+    from tests.streaming.h2_server import H2TLS, ByALPN
     from twisted_exec.tls.endpoints import server_endpoint
     from twisted_exec.tls.server import ServerTLS
 
     class Log(resource.Resource):
         isLeaf = True
+        asked = 0
 
-        def render_GET(self, request: Any) -> int:
+        def render_GET(self, request: Any) -> int | bytes:
+            if request.path == _ASKED:
+                return b"%d" % self.asked
+            self.asked += 1
             if _SILENT.encode() not in request.path:
                 request.setHeader(b"Content-Type", b"text/plain")
                 request.write(_LINE)
             return server.NOT_DONE_YET
 
-    tls = ServerTLS(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
+    make = H2TLS if h2 else ServerTLS
+    tls = make(str(directory / "server.crt"), str(directory / "server.key"), clock=reactor)
     listening: Any = await server_endpoint(
         reactor, "tcp:0:interface=127.0.0.1:backlog=1024", tls
-    ).listen(server.Site(Log()))
+    ).listen(ByALPN(server.Site(Log())))
     return int(listening.getHost().port)
 
 
@@ -106,38 +116,42 @@ def follow(context: ssl.SSLContext, port: int, pod: str) -> ssl.SSLSocket:
 
 
 def followed(
-    context: ssl.SSLContext, port: int, pod: str, pid: int, count: int
+    context: ssl.SSLContext, port: int, pod: str, leaf_port: int, count: int
 ) -> list[ssl.SSLSocket]:
     """So many followers, each of which has its leaf."""
-    before = procfs.open_descriptors(pid)
+    wanted = asked(context, leaf_port) + count
     lines = []
-    for number in range(count):
+    for _ in range(count):
         line = follow(context, port, pod)
         lines.append(line)
-        if pod == _SILENT:
-            while procfs.open_descriptors(pid) < before + 2 * (number + 1):
-                pass
-            continue
         got = b""
-        while _LINE not in got:
+        while pod != _SILENT and _LINE not in got:
             got += line.recv(65536)
+    while asked(context, leaf_port) < wanted:
+        time.sleep(0.1)
     return lines
 
 
-def measure(directory: Path, pod: str) -> float:
+def asked(context: ssl.SSLContext, leaf_port: int) -> int:
+    """How many logs the leaf was asked for."""
+    url = f"https://localhost:{leaf_port}{_ASKED.decode()}"
+    with urllib.request.urlopen(url, context=context, timeout=30) as answer:
+        return int(answer.read())
+
+
+def measure(directory: Path, pod: str, leaf: str) -> float:
     """Bytes that a follower holds in a node server of its own."""
     context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
     context.load_cert_chain(directory / "client.crt", directory / "client.key")
     program = (sys.executable, "-m", "tests.benchmarks.leaf_logs")
     with (
-        running(*program, "leaf", str(directory)) as (_, leaf_port),
+        running(*program, leaf, str(directory)) as (_, leaf_port),
         running(*program, "node", str(directory), str(leaf_port)) as (pid, port),
     ):
-        lines = followed(
-            context, port, pod, pid, _WARM
-        )  # what the first ones allocate is not theirs
+        # What the first ones allocate is not theirs.
+        lines = followed(context, port, pod, leaf_port, _WARM)
         before = procfs.resident_bytes(pid)
-        lines += followed(context, port, pod, pid, FOLLOWERS)
+        lines += followed(context, port, pod, leaf_port, FOLLOWERS)
         held = (procfs.resident_bytes(pid) - before) / FOLLOWERS
         for line in lines:
             line.close()
@@ -147,8 +161,10 @@ def measure(directory: Path, pod: str) -> float:
 def main(directory: Path) -> None:
     make_certificates(directory)
     print(f"{FOLLOWERS} idle followers of logs, TLS on both legs:")
-    for pod, told in (("web", "that have read a line"), (_SILENT, "that wait for the first line")):
-        print(f"  {measure(directory, pod) / 1024:5.1f} KiB each of those {told}")
+    for leaf, spoken in (("h2", "HTTP/2"), ("http1", "HTTP/1.1")):
+        for pod, told in (("web", "have read a line"), (_SILENT, "wait for the first line")):
+            held = measure(directory, pod, leaf) / 1024
+            print(f"  {held:5.1f} KiB each of those that {told}, the leaf speaks {spoken}")
 
 
 def _serve() -> None:
@@ -156,8 +172,12 @@ def _serve() -> None:
     from twisted.internet.defer import Deferred
 
     what, directory, *rest = sys.argv[1:]
-    made = leaf if what == "leaf" else node
-    serving = Deferred.fromCoroutine(made(reactor, Path(directory), *map(int, rest)))
+    made = (
+        node(reactor, Path(directory), *map(int, rest))
+        if what == "node"
+        else leaf(reactor, Path(directory), what == "h2")
+    )
+    serving = Deferred.fromCoroutine(made)
     serving.addCallbacks(lambda port: print(port, flush=True), lambda why: why.printTraceback())
     run: Any = reactor
     run.run()

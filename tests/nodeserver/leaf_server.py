@@ -84,24 +84,33 @@ class Reader:
 
 
 class LeafServerCase(ServerCase):
-    """A node server before such a leaf, which has the Pod ``web`` with the container ``main``."""
+    """
+    A node server before such a leaf, which has the Pod ``web`` with the container ``main``.
+
+    :cvar leaf_tls: what the leaf shows, and what may be spoken above it.
+    """
+
+    leaf_tls: type[ServerTLS] = ServerTLS
 
     async def setUp(self) -> None:  # type: ignore[override]
         super().setUp()
         self.leaf_server = LeafServer()
-        tls = ServerTLS(
+        tls = self.leaf_tls(
             self.write("leaf.crt", SERVER.certificate_pem),
             self.write("leaf.key", SERVER.key_pem),
             clock=reactor,
         )
-        site = server.Site(self.leaf_server)
         self.leaf_port: Any = await server_endpoint(
             reactor, "tcp:0:interface=127.0.0.1", tls
-        ).listen(site)
+        ).listen(self.leaf_factory())
         self.addCleanup(self.leaf_port.stopListening)
         self.leaves.leaves[0].told = self.credentials("of-the-leaf")
         self.root_pod = put_pod(self.root, "web", "leaf-one", containers=["main", "two"])
         self.leaf_pod = put_leaf_pod(self.leaf, self.root_pod)
+
+    def leaf_factory(self) -> Any:
+        """What the leaf serves with."""
+        return server.Site(self.leaf_server)
 
     def credentials(self, token: str) -> ClientConfig:
         return ClientConfig(

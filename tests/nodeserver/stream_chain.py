@@ -33,6 +33,7 @@ from twisted_exec.nodeserver.routes import NodeRoutes
 from twisted_exec.observe.audit import Trail
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.shared_downloads import SharedDownloads
 from twisted_exec.streaming.site import Dispatcher, Request, Site, respond
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
 from twisted_exec.tls.endpoints import client_endpoint, server_endpoint
@@ -146,7 +147,9 @@ class ChainTestCase(TestCase):
         self.everyone, self.records = Everyone(), Records()
         self.sessions = Sessions(Trail(self.records, HOP, reactor))
         gate = Gate(self.everyone, self.everyone)
-        self.hop = Hop(gate, self.roots, self.leaves, self.sessions, reactor)
+        shared = SharedDownloads(reactor)
+        self.addCleanup(shared.close)
+        self.hop = Hop(gate, self.roots, self.leaves, self.sessions, reactor, shared)
         self.port = await self._listen(
             NodeRoutes(self.hop, new_registry(process=False), self.routes())
         )

@@ -120,6 +120,11 @@ class LogCase(LeafServerCase):
         await super().setUp()
         await self.start(log_routes)
 
+    def lose_leaf(self) -> None:
+        """Cut what the leaf's first answer comes on."""
+        transport: Any = self.leaf_server.asked[0].channel.transport
+        transport.abortConnection()
+
     async def follow(self, path: str = FOLLOW) -> Reader:
         """Someone who follows, and has read the first line."""
         reader = await self.read(path)
@@ -396,8 +401,7 @@ class FollowTests(LogCase):
     async def test_leaf_goes(self) -> None:
         """A log that breaks off does not look complete, and says so: a root tells nobody of a cut."""
         reader = await self.follow()
-        transport: Any = self.leaf_server.asked[0].channel.transport
-        transport.abortConnection()
+        self.lose_leaf()
         await until(lambda: reader.complete is not None)
         self.assertFalse(reader.complete)
         self.assertEqual(

@@ -11,8 +11,9 @@ already, see :mod:`.credentials`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -47,18 +48,33 @@ def host_header(config: ClientConfig) -> bytes:
     return config.url.netloc.encode("ascii")
 
 
+class Connecting(Protocol):
+    """Makes an endpoint of an API server, as :func:`endpoint` does."""
+
+    def __call__(
+        self, config: ClientConfig, reactor: Any, *, timeout_seconds: float
+    ) -> IStreamClientEndpoint:
+        """See :func:`endpoint`."""
+
+
 def endpoint(
-    config: ClientConfig, reactor: Any, *, timeout_seconds: float = 10.0
+    config: ClientConfig,
+    reactor: Any,
+    *,
+    timeout_seconds: float = 10.0,
+    offered: Sequence[bytes] = (b"http/1.1",),
 ) -> IStreamClientEndpoint:
     """
     The API server as an endpoint.
+
+    :param offered: what may be spoken above TLS (ALPN), the preferred first.
 
     ``connect()`` fires after the server was verified; it fails with
     :class:`KubeConfigError` when a PEM file cannot be used, with
     :class:`~twisted_exec.kube.proxy.ProxyError` when a proxy does not lead there, with
     the errors of :func:`twisted_exec.tls.endpoints.client_endpoint` otherwise.
     """
-    return _ServerEndpoint(config, reactor, timeout_seconds)
+    return _ServerEndpoint(config, reactor, timeout_seconds, offered)
 
 
 @implementer(IStreamClientEndpoint)
@@ -67,6 +83,7 @@ class _ServerEndpoint:
     config: ClientConfig
     reactor: Any
     timeout_seconds: float
+    offered: Sequence[bytes]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         return _cancellable(Deferred.fromCoroutine(self._connect(protocolFactory)))
@@ -82,7 +99,7 @@ class _ServerEndpoint:
         host, port = host_and_port(config)
         own: ClientTLS | None = None
         if config.url.scheme == "https":
-            own = tls(config)
+            own = tls(config, self.offered)
         elif config.has_credentials and config.in_the_clear:
             raise KubeConfigError(f"{config.server}: credentials would travel in the clear")
         if not config.proxy_url:
@@ -132,10 +149,11 @@ def _cancellable(connecting: Deferred[IProtocol]) -> Deferred[IProtocol]:
     return told
 
 
-def tls(config: ClientConfig) -> ClientTLS:
+def tls(config: ClientConfig, offered: Sequence[bytes] = (b"http/1.1",)) -> ClientTLS:
     """
     The verified TLS client of ``config``, from the PEM as it is now.
 
+    :param offered: as of :func:`endpoint`.
     :raises KubeConfigError: a file is missing, or is not the PEM it should be.
     """
     host, _ = host_and_port(config)
@@ -146,6 +164,7 @@ def tls(config: ClientConfig) -> ClientTLS:
             certificate_pem=config.certificate.read(),
             key_pem=config.key.read(),
             insecure_skip_verify=config.insecure_skip_tls_verify,
+            alpn=offered,
         )
     except TLSConfigError as error:
         raise KubeConfigError(f"{config.source or config.server}: {error}") from None
@@ -184,7 +203,7 @@ def _certificate_problem(config: ClientConfig) -> str:
     return time_problem(content, "our certificate")
 
 
-def identity_stamp(config: ClientConfig) -> object:
+def identity_stamp(config: ClientConfig) -> Hashable:
     """
     Changes when connections must: those that are open lead elsewhere, or hold an old identity.
     """
@@ -195,7 +214,7 @@ def identity_stamp(config: ClientConfig) -> object:
         config.tls_server_name,
         config.insecure_skip_tls_verify,
         files,
-        [each.stamp() for each in files],
+        tuple(each.stamp() for each in files),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from twisted_exec.kube.config import ClientConfig, Impersonation
-from twisted_exec.kube.connection import endpoint, host_header, identity_headers
+from twisted_exec.kube.connection import Connecting, endpoint, host_header, identity_headers
 from twisted_exec.kube.credentials import settled
 from twisted_exec.streaming.interfaces import Location, Subject
 from twisted_exec.wire.channel import Channel
@@ -32,12 +32,14 @@ class Way:
 
     :param config: its kubeconfig as it is now.
     :param label: what it is called in messages, such as ``the target cluster``.
+    :param connecting: makes the endpoint, such as one whose connections are shared.
     """
 
     config: Callable[[], ClientConfig]
     label: str
     reactor: Any
     connect_seconds: float = CONNECT_SECONDS
+    connecting: Connecting = endpoint
 
     async def to(
         self,
@@ -65,7 +67,10 @@ class Way:
         return Location(
             subject=subject,
             endpoints=[
-                (self.label, endpoint(config, self.reactor, timeout_seconds=self.connect_seconds))
+                (
+                    self.label,
+                    self.connecting(config, self.reactor, timeout_seconds=self.connect_seconds),
+                )
             ],
             path=whole + (b"?" + query if query else b""),
             host=host_header(config),

@@ -13,6 +13,7 @@ from twisted.web.iweb import IRequest
 from twisted_exec.nodeserver.gate import Gate, subresources_of, verb_of
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.shared_downloads import SharedDownloads
 from twisted_exec.streaming.site import Request
 
 HOP = "nodeserver"
@@ -25,6 +26,7 @@ class Hop:
     The collaborators of routes and locators.
 
     :param clock: the reactor.
+    :param shared: the connections that followed logs share.
     """
 
     gate: Gate
@@ -32,6 +34,7 @@ class Hop:
     leaves: ILeaves
     sessions: Sessions
     clock: Any
+    shared: SharedDownloads
 
     async def admit(self, request: Request) -> str:
         """

@@ -9,6 +9,9 @@ know (or must not: who is verified is no business of whoever asks) stays here.
 Nobody is told an error as JSON: a root's API server puts the body of a refusal, as it is, into a
 message of its own.
 
+Those that are followed share connections to the leaf, where it speaks HTTP/2: a thousand that
+have nothing to say hold little more than what their readers' connections do.
+
 A kubelet answers a follow only when there is something to tell, and so does a leaf: the head of a
 silent container's log is waited for as long as it takes.
 
@@ -71,9 +74,14 @@ def options_of(args: Args, pod: str) -> LogOptions:
 @implementer(IStreamLocator)
 @dataclass(frozen=True)
 class LogLocator:
-    """Finds the log of a Pod's container in its leaf."""
+    """
+    Finds the log of a Pod's container in its leaf.
+
+    :param shares: over a connection that others use as well.
+    """
 
     hop: Hop
+    shares: bool = False
 
     def locate(self, request: IRequest) -> Deferred[Location]:
         """See :meth:`IStreamLocator.locate`."""
@@ -83,17 +91,17 @@ class LogLocator:
         wanted, pod = await find(self.hop, request)
         told = options_of(request.args, wanted.pod).query()
         query = b"container=" + quote_plus(wanted.container).encode("ascii")
-        return await to_leaf(
-            self.hop, request.subject, pod, "log", query + (b"&" + told if told else b"")
-        )
+        query += b"&" + told if told else b""
+        return await to_leaf(self.hop, request.subject, pod, "log", query, shares=self.shares)
 
 
 def log_routes(hop: Hop) -> list[Route]:
     """``/containerLogs``, with and without the Pod's UID."""
-    locator = LogLocator(hop)
     about: dict[str, Any] = {"sessions": hop.sessions, "clock": hop.clock, "tells_loss": True}
-    reading = Relay(locator, **about, answer_seconds=ANSWER_SECONDS)
-    following = Relay(locator, **about, answer_seconds=None, keeps_connections=False)
+    reading = Relay(LogLocator(hop), **about, answer_seconds=ANSWER_SECONDS)
+    following = Relay(
+        LogLocator(hop, shares=True), **about, answer_seconds=None, keeps_connections=False
+    )
 
     async def answer(request: Request, names: Mapping[str, str]) -> None:
         relay = following if follows(request.args) else reading

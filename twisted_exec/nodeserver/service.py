@@ -40,6 +40,7 @@ from twisted_exec.observe.starting import Starting
 from twisted_exec.streaming.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
 from twisted_exec.streaming.sessions import Sessions
+from twisted_exec.streaming.shared_downloads import SharedDownloads
 from twisted_exec.streaming.site import Dispatcher, Site
 from twisted_exec.streaming.withdrawal import Withdrawal
 from twisted_exec.tls.endpoints import server_endpoint
@@ -146,7 +147,7 @@ class NodeServer(Starting):
             limit_per_user=settings.sessions,  # a root's API server is one user
         )
         gate = Gate(self._authenticator(), authorizer or DelegatedAuthorizer(client, reactor))
-        self.hop = Hop(gate, root_pods, leaves, self.sessions, reactor)
+        self.hop = Hop(gate, root_pods, leaves, self.sessions, reactor, SharedDownloads(reactor))
         routes = NodeRoutes(
             self.hop, self.registry, [route for each in make for route in each(self.hop)]
         )
@@ -260,6 +261,7 @@ class NodeServer(Starting):
         self.site.drain()
         ending = Ending(SHUTTING_DOWN, STOPPING)
         await self.sessions.drain(self._reactor, self.settings.drain_seconds, ending)
+        self.hop.shared.close()
         self._endings.stop()
         await self.withdrawal.stop()
         await self._idleness.stop()

@@ -30,7 +30,9 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.kube.config import KubeConfigError
+from twisted_exec.kube.connection import endpoint
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.kube.shared import sharing
 from twisted_exec.kube.way import Way
 from twisted_exec.nodeserver.gate import PROXY, verb_of
 from twisted_exec.nodeserver.hop import Hop
@@ -95,15 +97,19 @@ async def to_leaf(
     subresource: str,
     query: bytes,
     streams: Collection[Channel] | None = None,
+    *,
+    shares: bool = False,
 ) -> Location:
     """
     Where a subresource of a leaf's Pod is, as whom the leaf knows us now.
 
     :param query: in an API server's words.
+    :param shares: it is to be downloaded, over a connection that others may use at the same time.
     :raises APIError: our credentials for that leaf cannot be used.
     """
     leaf = pod.leaf
-    way = Way(leaf.config, f'leaf "{leaf.name}"', hop.clock)
+    connecting = sharing(hop.shared) if shares else endpoint
+    way = Way(leaf.config, f'leaf "{leaf.name}"', hop.clock, connecting=connecting)
     try:
         location = await way.to(
             subject, path(pod.namespace, pod.name, subresource), query=query, streams=streams

@@ -1,0 +1,57 @@
+"""Tests for :mod:`twisted_exec.kube.shared`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.kube.config import ClientConfig, Impersonation, KubeConfigError, Material
+from twisted_exec.kube.shared import sharing
+from twisted_exec.streaming.shared_downloads import SharedDownloads
+
+CONFIG = ClientConfig("https://leaf.example:6443", token="secret")
+
+
+class SharingTests(SynchronousTestCase):
+    """Tests for :func:`sharing`."""
+
+    def key(self, config: ClientConfig) -> Any:
+        """What connections are shared by; ``None`` where they are not."""
+        made = sharing(SharedDownloads(Clock()))(config, Clock(), timeout_seconds=3)
+        return getattr(made, "key", None)
+
+    def test_same(self) -> None:
+        """The same server as the same client is one place, however often it was read."""
+        self.assertEqual(self.key(CONFIG), self.key(replace(CONFIG)))
+        self.assertIsNotNone(self.key(CONFIG))
+
+    def test_another(self) -> None:
+        """Another server, another name for it, or anybody else is another."""
+        others = [
+            replace(CONFIG, server="https://leaf.example:7443"),
+            replace(CONFIG, token="renewed"),
+            replace(CONFIG, token="", username="ann", password="secret"),
+            replace(CONFIG, tls_server_name="other.example"),
+            replace(CONFIG, ca=Material(b"another")),
+            replace(CONFIG, certificate=Material(b"another"), key=Material(b"key")),
+            replace(CONFIG, impersonate=Impersonation(user="ann")),
+        ]
+        keys = {self.key(each) for each in [CONFIG, *others]}
+        self.assertEqual(len(keys), len(others) + 1)
+
+    def test_no_credentials(self) -> None:
+        """What is kept of a place does not hold who we are."""
+        self.assertNotIn("secret", repr(self.key(CONFIG)))
+
+    def test_not_shared(self) -> None:
+        """Without TLS nothing is chosen, and through a proxy each has its own."""
+        self.assertIsNone(self.key(replace(CONFIG, server="http://127.0.0.1:8080")))
+        self.assertIsNone(self.key(replace(CONFIG, proxy_url="http://proxy.example:3128")))
+
+    def test_unreadable(self) -> None:
+        """Credentials that cannot be read are told as such."""
+        with self.assertRaises(KubeConfigError):
+            self.key(replace(CONFIG, token="", token_file="/nowhere/token"))
