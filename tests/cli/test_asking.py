@@ -10,9 +10,14 @@ from textwrap import dedent
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.heard import hear_signals
+
 
 class AskOnceTests(SynchronousTestCase):
     """Tests for :func:`ask_once`."""
+
+    def setUp(self) -> None:
+        hear_signals(self)
 
     def ends(self, asking: str, code: int, told: str) -> None:
         """Run a program that asks, and look how it ends and what it says."""

@@ -18,6 +18,7 @@ import termios
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.heard import hear_signals
 from twisted_exec.cli.terminal import Signals, Terminal, nonblocking
 from twisted_exec.wire.remotecommand import TerminalSize
 
@@ -30,6 +31,7 @@ class PtyCase(SynchronousTestCase):
     """A pseudo-terminal: ``self.far`` is the window, ``self.near`` the program's side."""
 
     def setUp(self) -> None:
+        hear_signals(self)
         self.far, self.near = os.openpty()
         self.addCleanup(os.close, self.near)
         self.addCleanup(self._close_far)

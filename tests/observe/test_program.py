@@ -13,6 +13,7 @@ import uuid
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.heard import hear_signals
 from twisted_exec.observe.program import (
     BrowserOptions,
     ProgramOptions,
@@ -72,6 +73,9 @@ reactor.run()
 
 class StopOnceTests(SynchronousTestCase):
     """Tests for :func:`stop_once`."""
+
+    def setUp(self) -> None:
+        hear_signals(self)
 
     def test_impatience(self) -> None:
         """Signals that come while the program stops are answered, once, and change nothing."""

@@ -12,6 +12,7 @@ import sys
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
+from tests.heard import hear_signals
 from twisted_exec.runtimes.processes import (
     Family,
     Leader,
@@ -94,6 +95,7 @@ class EndTests(FamilyCase):
 
     async def test_without_mark(self) -> None:
         """A leader's session is the family's, whatever became of the environment."""
+        hear_signals(self)
         found = self.start("sleep 1000 &", marked=False)
         await self.family(found).end()
         self.assertEqual(self.shells[0].wait(), -signal.SIGHUP)

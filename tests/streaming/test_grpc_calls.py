@@ -51,13 +51,14 @@ class CallsCase(TestCase):
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self.addCleanup(self.channel.close)
         self.link = grpc_calls.Link(self.channel)
+        self.readers: list[threading.Thread] = []
 
     def call(self, path: str, sent: bytes, seconds: float = 30.0) -> Deferred[Any]:
         future = self.link.unary(path).future(sent, timeout=seconds)
         return grpc_calls.call(self.link, reactor, future, self.read, self.told)
 
     def read(self, future: Any) -> Any:
-        self.assertNotEqual(threading.current_thread(), threading.main_thread())
+        self.readers.append(threading.current_thread())
         return future.result() if future.code() is grpc.StatusCode.OK else None
 
     def told(self, future: Any, made: Any) -> Any:
@@ -70,7 +71,17 @@ class CallTests(CallsCase):
 
     async def test_answer(self) -> None:
         """Read in a thread of grpcio's, told in the reactor's."""
-        self.assertEqual(await self.call(ECHO, b"x"), b"x")
+        answer = self.call(HOLD, b"x")  # what is there at once need not wait for a thread
+        self.handler.let.set()
+        self.assertEqual(await answer, b"x")
+        self.assertNotIn(threading.main_thread(), self.readers)
+
+    async def test_at_once(self) -> None:
+        """An answer that came before anybody waited is an answer."""
+        future = self.link.unary(ECHO).future(b"x", timeout=30)
+        future.result()
+        answer = grpc_calls.call(self.link, reactor, future, self.read, self.told)
+        self.assertEqual(await answer, b"x")
 
     async def test_failure(self) -> None:
         """An exception that is returned is what the call fails with."""

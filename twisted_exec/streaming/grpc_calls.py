@@ -88,7 +88,8 @@ def call(
 
     :param future: of a stub, with a deadline.
     :param read: called with the future when it is done, in one of grpcio's threads, so that a
-        long answer does not keep the reactor waiting; must not raise.
+        long answer does not keep the reactor waiting (at once, when it is done already); must not
+        raise.
     :param outcome: called in the reactor's thread with the future and what ``read`` made.
     :return: fires with what ``outcome`` returns, fails with it when that is an exception.
         Cancelling it ends the call.
