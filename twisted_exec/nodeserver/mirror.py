@@ -21,11 +21,11 @@ from twisted_exec.api.kinds.pods import EXPOSED_LABEL, PODS
 from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
+from twisted_exec.kube.work_queue import WorkQueue
 from twisted_exec.nodeserver import mirror_plan as plans
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves
 from twisted_exec.nodeserver.node_plan import KEPT_BY, LEAF
 from twisted_exec.nodeserver.ours import MACHINE
-from twisted_exec.nodeserver.syncer_queue import WorkQueue
 from twisted_exec.observe.running import Stopping
 
 

@@ -20,6 +20,7 @@ from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.status import APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.work_queue import WorkQueue
 from twisted_exec.nodeserver import sync_plan as plans
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.nodeserver.ours import NAME, NAMESPACE
@@ -30,7 +31,6 @@ from twisted_exec.nodeserver.syncer_form import (
 )
 from twisted_exec.nodeserver.syncer_objects import Copies, Originals, make_namespace
 from twisted_exec.nodeserver.syncer_pod import PodWork, uid_of_root
-from twisted_exec.nodeserver.syncer_queue import WorkQueue
 
 POD, OBJECTS = "pod", "objects"
 Key = tuple[str, str]

@@ -1,7 +1,7 @@
 """
 Work by keys: one worker for each key at a time, so many at once, and a pause that grows where it fails.
 
-Each leaf has a queue of its own, so that one that is dead keeps no other waiting.
+Who works for several clusters has a queue for each, so that one that is dead keeps no other waiting.
 """
 
 from __future__ import annotations

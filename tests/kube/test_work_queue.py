@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.syncer_queue`."""
+"""Tests for :mod:`twisted_exec.kube.work_queue`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.nodeserver.syncer_queue import LONGEST_PAUSE_SECONDS, MAX_WORKERS, WorkQueue
+from twisted_exec.kube.work_queue import LONGEST_PAUSE_SECONDS, MAX_WORKERS, WorkQueue
 
 
 class QueueTests(SynchronousTestCase):

@@ -1,0 +1,3 @@
+"""
+Providers of physical spaces, one module each.
+"""
