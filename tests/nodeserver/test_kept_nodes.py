@@ -15,9 +15,10 @@ from tests.nodeserver.clusters import LEAF, LEAF_NODE, NODE_SERVER, Clusters
 from tests.nodeserver.support import SimpleLeaf, SimpleLeaves, SimpleRootPods, memory_cluster
 from twisted_exec.api.kinds import ADDRESS_TYPES, EVENTS, LEASES
 from twisted_exec.api.kinds.nodes import NODES
+from twisted_exec.kube.acting import Acting
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.kept_node import Face
-from twisted_exec.nodeserver.leading import Acting, keeper_of
+from twisted_exec.nodeserver.leading import LEASE, NAMESPACE, keeper_of
 from twisted_exec.nodeserver.probe import RootProbe, page_routes
 from twisted_exec.nodeserver.service import NodeServer, Settings
 from twisted_exec.nodeserver.upkeep import Upkeep
@@ -89,7 +90,7 @@ class KeptTests(TestCase):
         def make() -> list[Upkeep]:
             return [Upkeep(client, self.leaves, face, reactor, time.time, root=probe)]
 
-        acting = Acting(client, make, reactor, time.time)
+        acting = Acting(client, make, reactor, time.time, namespace=NAMESPACE, lease=LEASE)
         acting.start()
         self.addCleanup(acting.stop)
 

@@ -27,10 +27,10 @@ from twisted_exec.api.status import (
     ServiceUnavailable,
 )
 from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.followers import Followers
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.credentials import Credentials, credentials
-from twisted_exec.nodeserver.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
 from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient, named
 from twisted_exec.nodeserver.leaf_spec import LeafSpec

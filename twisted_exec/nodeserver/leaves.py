@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import NotFound
-from twisted_exec.nodeserver.followers import Followers
+from twisted_exec.kube.followers import Followers
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, LeafNode
 from twisted_exec.nodeserver.leaf import Leaf
 from twisted_exec.nodeserver.leaf_spec import ISource, LeafSpec

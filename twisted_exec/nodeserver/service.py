@@ -27,7 +27,6 @@ from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.nodeserver.endings import Endings
 from twisted_exec.nodeserver.gate import Gate, NamedCertificates
-from twisted_exec.nodeserver.health import HealthRoutes
 from twisted_exec.nodeserver.hop import HOP, Hop
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
 from twisted_exec.nodeserver.routes import NodeRoutes, Route
@@ -39,6 +38,7 @@ from twisted_exec.observe.metrics import SessionMetrics, new_registry
 from twisted_exec.observe.starting import Starting
 from twisted_exec.streaming.idle import IDLE_SECONDS, Idleness
 from twisted_exec.streaming.interfaces import SHUTTING_DOWN, Ending
+from twisted_exec.streaming.probes import ProbeRoutes
 from twisted_exec.streaming.sessions import Sessions
 from twisted_exec.streaming.shared_downloads import SharedDownloads
 from twisted_exec.streaming.site import Dispatcher, Site
@@ -212,7 +212,7 @@ class NodeServer(Starting):
             raise TLSConfigError(f"--client-ca-file: {problem}") from None
         settings, tls = self.settings, self._tls()
         if settings.health_listen:
-            health = HealthRoutes(self.health)
+            health = ProbeRoutes(self.health)
             self.health_address = await self._listen(settings.health_listen, health)
         self.address = await self._listen(settings.listen, self.site, tls)
         place = f"{getattr(self.address, 'host', '')}:{getattr(self.address, 'port', '')}"

@@ -12,11 +12,11 @@ from typing import Any
 
 from twisted.application.service import IService, Service
 
+from twisted_exec.kube.acting import Acting
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.nodeserver import PROGRAM
-from twisted_exec.nodeserver.leading import Acting
 from twisted_exec.nodeserver.leaf_metrics import LeafMetrics, ends
 from twisted_exec.nodeserver.locator import stream_routes
 from twisted_exec.nodeserver.logs import log_routes

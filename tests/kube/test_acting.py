@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leading`: several replicas on one root."""
+"""Tests for :mod:`twisted_exec.kube.acting`: several replicas on one cluster."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.nodeserver.support import memory_cluster
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.nodeserver.leading import Acting, identity, keeper_of
+from twisted_exec.kube.acting import Acting, identity
+from twisted_exec.testing.cluster import MemoryCluster
+
+LEASE = {"namespace": "kube-system", "lease": "exec-x"}
 
 
 class ActingTests(SynchronousTestCase):
     """Tests for :class:`Acting`."""
 
     def setUp(self) -> None:
-        self.clock, self.root = Clock(), memory_cluster()
+        self.clock, self.root = Clock(), MemoryCluster()
 
     def replica(self, name: str) -> Acting:
         """One that has started."""
         made = Acting(
-            self.root.client(), lambda: [Service()], self.clock, self.clock.seconds, name=name
+            self.root.client(),
+            lambda: [Service()],
+            self.clock,
+            self.clock.seconds,
+            name=name,
+            **LEASE,
         )
         made.start()
         self.addCleanup(lambda: self.successResultOf(made.stop()))
@@ -40,7 +47,7 @@ class ActingTests(SynchronousTestCase):
         self.assertEqual(len(first.services), 0)
         self.pass_time(5)
         self.assertEqual(len(second.services), 1)
-        lease = self.root.objects[LEASES.resource, "kube-system", "exec-nodeserver"]
+        lease = self.root.objects[LEASES.resource, "kube-system", "exec-x"]
         self.assertEqual(lease["spec"]["holderIdentity"], "b")
 
     def test_not_yet(self) -> None:
@@ -52,6 +59,7 @@ class ActingTests(SynchronousTestCase):
             self.clock,
             self.clock.seconds,
             when=lambda: ready,
+            **LEASE,
         )
         made.start()
         self.pass_time(5)
@@ -65,6 +73,5 @@ class ActingTests(SynchronousTestCase):
         self.successResultOf(made.stop())
 
     def test_names(self) -> None:
-        """All replicas have one name together, and each one of its own."""
-        self.assertEqual(keeper_of(), "kube-system/exec-nodeserver")
+        """Each replica has a name of its own."""
         self.assertNotEqual(identity(), identity())

@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.followers`."""
+"""Tests for :mod:`twisted_exec.kube.followers`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.nodeserver.followers import Followers
+from twisted_exec.kube.followers import Followers
 
 
 class FollowersTests(SynchronousTestCase):
