@@ -8,14 +8,12 @@ Secrets of ``kube-system`` can read, and this program shows of those that are th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import shlex
 import string
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -195,25 +193,15 @@ def _command_line(path: str | None) -> str:
 
 def _write_kubeconfig(path: str, client: KubeClient, token: str) -> None:
     """Of who has the token, with everything inside, mode 0600."""
+    from twisted_exec.kube.config import ClientConfig
+    from twisted_exec.kube.written import written
     from twisted_exec.tls.authority import write_private
 
-    config = client.config
-    cluster: dict[str, Any] = {"server": config.server}
-    if config.ca:
-        cluster["certificate-authority-data"] = b64encode(config.ca.read()).decode("ascii")
-    if config.tls_server_name:
-        cluster["tls-server-name"] = config.tls_server_name
-    name = "bootstrap"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-    # JSON is YAML, and needs no library to be written safely.
-    write_private(path, json.dumps(document, indent=2).encode() + b"\n")
+    ours = client.config
+    theirs = ClientConfig(
+        server=ours.server, ca=ours.ca, tls_server_name=ours.tls_server_name, token=token
+    )
+    write_private(path, written(theirs, "bootstrap"))
 
 
 async def _list(client: KubeClient, options: argparse.Namespace) -> str:

@@ -1,0 +1,170 @@
+"""Tests for :mod:`twisted_exec.spaces.kubeconfigs`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.api.spaces import EXTERNAL
+from twisted_exec.kube.config import KubeConfigError
+from twisted_exec.kube.kubeconfig import MAX_INLINE_BYTES
+from twisted_exec.spaces.kubeconfigs import endpoint_of, load, minimal, read
+
+CA = base64.b64encode(b"CA").decode()
+
+
+def document(**user: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "c",
+                "cluster": {"server": "https://api.example", "certificate-authority-data": CA},
+            }
+        ],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+
+
+PLAIN = yaml.safe_dump(document(token="t0ken")).encode()
+
+
+def secret(content: bytes | None, key: str = "kubeconfig") -> dict[str, Any]:
+    """As an API server gives it: ``data`` is base64."""
+    data = {} if content is None else {key: base64.b64encode(content).decode()}
+    return {"metadata": {"namespace": "lab", "name": "one"}, "data": data}
+
+
+class ReadTests(SynchronousTestCase):
+    """Tests for :func:`read` and :func:`load`."""
+
+    def refused(self, told: dict[str, Any]) -> str:
+        with self.assertRaises(KubeConfigError) as caught:
+            load(told)
+        message = str(caught.exception)
+        self.assertTrue(message.startswith('secret lab/one, key "kubeconfig"'), message)
+        self.assertNotIn("t0ken", message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_once(self) -> None:
+        """A Secret as people make it with kubectl is read."""
+        self.assertEqual(read(secret(PLAIN)), PLAIN)
+        config = load(secret(PLAIN))
+        self.assertEqual((config.server, config.token), ("https://api.example", "t0ken"))
+
+    def test_twice(self) -> None:
+        """SF 14: encoding twice is no longer demanded, and is still read, with line ends or without."""
+        for encode in (base64.b64encode, base64.encodebytes):
+            self.assertEqual(read(secret(encode(PLAIN))), PLAIN)
+
+    def test_json(self) -> None:
+        """A kubeconfig may be JSON."""
+        self.assertEqual(load(secret(json.dumps(document(token="t")).encode())).token, "t")
+
+    def test_another_key(self) -> None:
+        """Keys have any name; where one is missing, those that are there are told."""
+        self.assertEqual(read(secret(PLAIN, "value"), "value"), PLAIN)
+        self.assertIn("there is no such key; put the kubeconfig there", self.refused(secret(None)))
+        self.assertIn("(there is value)", self.refused(secret(PLAIN, "value")))
+
+    def test_half(self) -> None:
+        """What was cut short, in any of its forms, is said to be."""
+        encoded = base64.b64encode(PLAIN)
+        self.assertIn("not YAML", self.refused(secret(b"clusters: [{name: c")))
+        self.assertIn("no whole base64", self.refused(secret(encoded[:-2] + b"=")))
+        self.assertIn("it is empty", self.refused(secret(b" \n")))
+        self.assertIn("it is empty", self.refused(secret(b"")))
+        broken = secret(PLAIN)
+        broken["data"]["kubeconfig"] = "?"
+        self.assertIn("it is not base64", self.refused(broken))
+
+    def test_too_often(self) -> None:
+        """Encoded three times is a mistake that nobody else could read either."""
+        thrice = base64.b64encode(base64.b64encode(PLAIN))
+        self.assertIn("more than twice; encode it once", self.refused(secret(thrice)))
+
+    def test_size(self) -> None:
+        """It has a limit, the same for both forms."""
+        for content in (b"#" * (MAX_INLINE_BYTES + 1), b"#" * (4 << 20)):
+            for told in (content, base64.b64encode(content)):
+                self.assertIn("larger than 256 KiB", self.refused(secret(told)))
+
+    def test_no_credentials(self) -> None:
+        """Nobody is anybody's user: that is a mistake, unless it is a port of this machine."""
+        nobody = document()
+        told = self.refused(secret(yaml.safe_dump(nobody).encode()))
+        self.assertIn("holds no credentials; give its user a token", told)
+        nobody["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:8001"}
+        self.assertFalse(load(secret(yaml.safe_dump(nobody).encode())).has_credentials)
+
+    def test_leading_outside(self) -> None:
+        """Files and programs of this machine are not for whoever may write a Secret."""
+        for user in (
+            {"tokenFile": "/etc/passwd"},
+            {"exec": {"command": "/bin/true", "apiVersion": "client.authentication.k8s.io/v1"}},
+            {"client-certificate": "/a", "client-key": "/b"},
+        ):
+            told = self.refused(secret(yaml.safe_dump(document(**user)).encode()))
+            self.assertIn("is not taken from here; use", told)
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(st.binary(max_size=64))
+    def test_any_bytes(self, content: bytes) -> None:
+        """Whatever is in it, there is a kubeconfig or one line."""
+        try:
+            load(secret(content))
+        except KubeConfigError as error:
+            self.assertNotIn("\n", str(error))
+
+
+class MinimalTests(SynchronousTestCase):
+    """Tests for :func:`minimal`."""
+
+    def test_only_the_one(self) -> None:
+        """SF 2: of many users and clusters only those of the current context are handed on."""
+        whole = document(token="t0ken")
+        whole["users"].append({"name": "admin", "user": {"token": "all-powerful"}})
+        whole["clusters"].append({"name": "d", "cluster": {"server": "https://other.example"}})
+        whole["contexts"].append({"name": "y", "context": {"cluster": "d", "user": "admin"}})
+        content = minimal(yaml.safe_dump(whole).encode(), "it", "one")
+        self.assertNotIn(b"all-powerful", content)
+        self.assertNotIn(b"other.example", content)
+        found = json.loads(content)
+        self.assertEqual([each["name"] for each in found["users"]], ["one"])
+        self.assertEqual(load(secret(content)).token, "t0ken")
+
+    def test_proxy_of_this_process(self) -> None:
+        """A proxy of the environment is this process's, and nobody else's."""
+        self.patch_environ("HTTPS_PROXY", "http://proxy.example:3128")
+        self.assertNotIn(b"proxy.example", minimal(PLAIN, "it", "one"))
+
+    def patch_environ(self, name: str, value: str) -> None:
+        import os
+
+        self.patch(os, "environ", {**os.environ, name: value})
+
+
+class EndpointTests(SynchronousTestCase):
+    """Tests for :func:`endpoint_of`."""
+
+    def test_no_secret(self) -> None:
+        """It says where the server is and how to know it, and nothing of who we are."""
+        told = endpoint_of(load(secret(PLAIN)), EXTERNAL)
+        self.assertEqual(
+            told,
+            {
+                "viewpoint": "External",
+                "server": "https://api.example",
+                "certificateAuthorityData": CA,
+            },
+        )
