@@ -1,0 +1,775 @@
+"""
+What every :class:`~twisted_exec.spacemanager.interfaces.ISpaceProvider` promises.
+
+Inherit :class:`SpaceProviderContract` beside a trial ``TestCase``, and say which world stands behind::
+
+    class KindContractTests(SpaceProviderContract, TestCase):
+        def make_world(self) -> SpaceWorld:
+            return KindWorld(self.mktemp())
+
+A case that the provider cannot have by its nature is declared in ``SpaceWorld.cannot`` with the reason, and is
+no test then.  ``python -m tests.interop.space_table`` makes a table of all cases and all providers, from a run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, ensureDeferred
+from twisted.python.failure import Failure
+from zope.interface.verify import verifyObject
+
+from tests.contracts.space_world import SpaceWorld, parts_of, secrets_of
+from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, VIEWPOINTS
+from twisted_exec.api.status import AlreadyExists, APIError
+from twisted_exec.kube.kubeconfig import load_inline
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    GOING,
+    USABLE,
+    IRotates,
+    ISpaceProvider,
+    Physical,
+    SpaceInfo,
+    Wanted,
+)
+
+OWNER, OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "16fd2706-8baf-433b-82eb-8c7fada847da"
+"""UIDs of two Spaces."""
+REFUSED = (400, 422)
+UNREACHABLE = (502, 503, 504)
+
+Case = Callable[[Any], Awaitable[None]]
+CASES: dict[str, str] = {}
+"""Every case, in the order of the table: its name, and what it says."""
+
+
+def case(test: Case) -> Case:
+    """A test of the contract: its docstring's first line is what the table says."""
+    name = test.__name__.removeprefix("test_")
+    CASES[name] = " ".join((test.__doc__ or "").split("\n\n")[0].split())
+
+    @functools.wraps(test)
+    async def run(self: Any) -> None:
+        reason = self.world.cannot.get(name)
+        if reason is None:
+            await self.world.start()
+            await test(self)
+        else:
+            self.assertTrue(reason.endswith("."), f"{name}: the reason is a sentence")
+
+    return run
+
+
+class SpaceProviderContract:
+    """Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase` with a real reactor."""
+
+    timeout = 120
+
+    def make_world(self: Any) -> SpaceWorld:
+        """A provider without any physical space; not started."""
+        raise NotImplementedError
+
+    def setUp(self: Any) -> None:
+        self.world: SpaceWorld = self.make_world()
+        self.adaptors: list[ISpaceProvider] = []
+        self.secrets: list[str] = []
+        one, two, three = self.world.names
+        self.red, self.green, self.blue = Physical(one), Physical(two), Physical(three)
+        self.wanted = Wanted(OWNER, self.world.parameters)
+
+    async def tearDown(self: Any) -> None:
+        for adaptor in self.adaptors:
+            await adaptor.close()
+        await self.world.stop()
+
+    # What cases are made of.
+
+    def adaptor(self: Any) -> ISpaceProvider:
+        """One more adaptor."""
+        made: ISpaceProvider = self.world.make()
+        self.adaptors.append(made)
+        return made
+
+    async def refused(self: Any, asking: Awaitable[Any], codes: Sequence[int]) -> APIError:
+        """The error of a call, which tells what is the matter in a line, and no secret."""
+        try:
+            told = await asking
+        except APIError as error:
+            self.check_message(error)
+            self.assertIn(error.code, codes, error.message)
+            return error
+        self.fail(f"the call answered {told!r}")
+
+    def check_message(self: Any, error: APIError) -> None:
+        self.assertGreater(len(error.message.split()), 2, error.message)
+        self.assertTrue(error.message.isprintable(), error.message)
+        for secret in self.secrets:
+            self.assertNotIn(secret, error.message)
+
+    async def until(self: Any, what: str, true: Callable[[], Awaitable[Any]]) -> Any:
+        """What ``true()`` gives, once it is something; asked as the provider goes on."""
+        deadline = reactor.seconds() + self.world.seconds
+        while reactor.seconds() < deadline:
+            if found := await true():
+                return found
+            await self.world.turn()
+        self.fail(f"{what}: not in {self.world.seconds:.0f} seconds")
+
+    async def found(self: Any, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo | None:
+        """One, or ``None`` when it is not there."""
+        try:
+            info: SpaceInfo = await adaptor.get(physical)
+        except APIError as error:
+            self.assertEqual(error.code, 404, error.message)
+            return None
+        self.secrets += [
+            secret for access in info.access.values() for secret in secrets_of(access.kubeconfig)
+        ]
+        for secret in self.secrets:
+            self.assertNotIn(secret, repr(info))
+        return info
+
+    async def until_state(
+        self: Any, adaptor: ISpaceProvider, physical: Physical, *states: str
+    ) -> SpaceInfo:
+        """One, when it is in one of these states."""
+
+        async def look() -> SpaceInfo | None:
+            info = await self.found(adaptor, physical)
+            return info if info is not None and info.state in states else None
+
+        return await self.until(f"{physical} is {' or '.join(states)}", look)  # type: ignore[no-any-return]
+
+    async def until_gone(self: Any, adaptor: ISpaceProvider, physical: Physical) -> None:
+        """Until one is not there, for whoever asks."""
+
+        async def look() -> bool:
+            return await self.found(adaptor, physical) is None
+
+        await self.until(f"{physical} is gone", look)
+        self.assertNotIn(physical, await adaptor.list_names())
+        self.assertNotIn(physical, await self.world.there())
+
+    async def usable(self: Any, adaptor: ISpaceProvider, physical: Physical) -> SpaceInfo:
+        """Have one made, and wait until it can be used."""
+        await adaptor.create(physical, self.wanted)
+        info: SpaceInfo = await self.until_state(adaptor, physical, USABLE)
+        self.assertEqual(info.owner, OWNER)
+        return info
+
+    async def listed(self: Any, adaptor: ISpaceProvider) -> dict[Physical, SpaceInfo]:
+        """What the lists say; both say the same."""
+        infos = await adaptor.list_spaces()
+        found = {info.physical: info for info in infos}
+        self.assertEqual(len(found), len(infos))
+        self.assertEqual(list(await adaptor.list_names()), sorted(found))
+        return found
+
+    # The interface.
+
+    @case
+    async def test_interface(self: Any) -> None:
+        """It provides the door, and has nothing when nothing is there."""
+        adaptor = self.adaptor()
+        verifyObject(ISpaceProvider, adaptor)
+        self.assertIsInstance(adaptor.default_parent, str)
+        if IRotates.providedBy(adaptor):
+            verifyObject(IRotates, adaptor)
+        self.assertEqual(await self.listed(adaptor), {})
+        await self.refused(adaptor.get(self.red), (404,))
+
+    @case
+    async def test_create(self: Any) -> None:
+        """What is created is listed with its mark, and becomes usable"""
+        adaptor = self.adaptor()
+        info = await self.usable(adaptor, self.red)
+        self.assertEqual(info.physical, self.red)
+        listed = (await self.listed(adaptor))[self.red]
+        self.assertEqual((listed.state, listed.owner), (USABLE, OWNER))
+        self.assertEqual((listed.uid, listed.version), (info.uid, info.version))
+        self.assertEqual(bool(info.uid), self.world.uids)
+
+    @case
+    async def test_create_again(self: Any) -> None:
+        """Created again, it is the same one, as it was"""
+        adaptor = self.adaptor()
+        await adaptor.create(self.red, self.wanted)
+        await adaptor.create(self.red, self.wanted)
+        before = await self.until_state(adaptor, self.red, USABLE)
+        await adaptor.create(self.red, self.wanted)
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual((after.uid, after.access), (before.uid, before.access))
+        self.assertEqual(await self.world.there(), [self.red])
+
+    @case
+    async def test_delete(self: Any) -> None:
+        """What is deleted is gone wholly; deleted again, or never made, it is no failure"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        kept = await self.usable(adaptor, self.green)
+        await adaptor.delete(self.red, OWNER)
+        left = await self.found(adaptor, self.red)
+        self.assertTrue(left is None or left.state == GOING, left)
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+        await adaptor.delete(self.red, OWNER)
+        await adaptor.delete(self.blue, OWNER)
+        self.assertEqual(await self.world.there(), [self.green])
+        self.assertEqual((await adaptor.get(self.green)).uid, kept.uid)
+
+    @case
+    async def test_delete_early(self: Any) -> None:
+        """What is not usable yet can be deleted"""
+        adaptor = self.adaptor()
+        await adaptor.create(self.red, self.wanted)
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+
+    @case
+    async def test_recreate(self: Any) -> None:
+        """A name can be had again as soon as it is gone, and is another one then"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+        await adaptor.create(self.red, Wanted(OTHER, self.world.parameters))
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual(after.owner, OTHER)
+        if self.world.uids:
+            self.assertNotEqual(after.uid, before.uid)
+
+    @case
+    async def test_foreign(self: Any) -> None:
+        """Another's of that name: not created, not deleted, not touched"""
+        await self.world.make_foreign(self.red)
+        adaptor = self.adaptor()
+        before = await self.until_state(adaptor, self.red, USABLE)
+        self.assertFalse(before.owner)
+        error = await self.refused(adaptor.create(self.red, self.wanted), (409,))
+        self.assertEqual(error.reason, AlreadyExists.reason)
+        self.assertIn(self.red.name, error.message)
+        error = await self.refused(adaptor.delete(self.red, OWNER), (409,))
+        self.assertEqual(error.reason, "Conflict")
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual((after.uid, after.owner), (before.uid, before.owner))
+        self.assertEqual(list(await self.listed(adaptor)), [self.red])
+
+    @case
+    async def test_another_owner(self: Any) -> None:
+        """One with another Space's mark: the same"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        other = Wanted(OTHER, self.world.parameters)
+        error = await self.refused(adaptor.create(self.red, other), (409,))
+        self.assertEqual(error.reason, AlreadyExists.reason)
+        error = await self.refused(adaptor.delete(self.red, OTHER), (409,))
+        self.assertEqual(error.reason, "Conflict")
+        error = await self.refused(adaptor.delete(self.red, ""), (409,))
+        self.assertEqual(error.reason, "Conflict")
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual((after.uid, after.owner), (before.uid, OWNER))
+
+    # The provider is not there, or does not let us in.
+
+    async def nothing_answers(self: Any, adaptor: ISpaceProvider) -> None:
+        for asking in self.all_calls(adaptor):
+            await self.refused(asking(), UNREACHABLE)
+
+    def all_calls(self: Any, adaptor: ISpaceProvider) -> list[Callable[[], Deferred[Any]]]:
+        """One call of each sort, about red (which need not be there)."""
+        return [
+            adaptor.list_spaces,
+            adaptor.list_names,
+            lambda: adaptor.get(self.red),
+            lambda: adaptor.create(self.red, self.wanted),
+            lambda: adaptor.delete(self.red, OWNER),
+        ]
+
+    @case
+    async def test_down_at_start(self: Any) -> None:
+        """The provider is down when the adaptor is made: it says so, and works when it is back"""
+        await self.world.make_foreign(self.red)
+        await self.world.break_down()
+        adaptor = self.adaptor()
+        await self.nothing_answers(adaptor)
+        await self.world.come_back()
+        await self.until_state(adaptor, self.red, USABLE)
+        await self.usable(adaptor, self.green)
+
+    @case
+    async def test_down_midway(self: Any) -> None:
+        """The provider goes down and comes back: it says so, never that nothing is there; nothing is lost"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await self.world.break_down()
+        await self.nothing_answers(adaptor)
+        await self.world.come_back()
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual((after.uid, after.owner), (before.uid, OWNER))
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+
+    @case
+    async def test_down_while_made(self: Any) -> None:
+        """The provider goes down between create and usable, and again between delete and gone"""
+        await self.world.hold()
+        adaptor = self.adaptor()
+        await adaptor.create(self.red, self.wanted)
+        await self.world.break_down()
+        await self.refused(adaptor.get(self.red), UNREACHABLE)
+        await self.world.release()
+        await self.world.come_back()
+        await self.until_state(adaptor, self.red, USABLE)
+        await adaptor.delete(self.red, OWNER)
+        await self.world.break_down()
+        await self.refused(adaptor.get(self.red), UNREACHABLE)
+        await self.world.come_back()
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+
+    @case
+    async def test_nonsense(self: Any) -> None:
+        """The provider answers what it should not: an error, never an empty list"""
+        await self.world.make_foreign(self.red)
+        adaptor = self.adaptor()
+        await self.until_state(adaptor, self.red, USABLE)
+        await self.world.talk_nonsense()
+        for asking in self.all_calls(adaptor):
+            await self.refused(asking(), (500, *UNREACHABLE))
+        await self.world.come_back()
+        await self.until_state(adaptor, self.red, USABLE)
+
+    @case
+    async def test_revoked(self: Any) -> None:
+        """The provider's credentials are revoked, or at their end: Unauthorized, and nothing is lost"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await self.world.revoke()
+        for asking in self.all_calls(adaptor):
+            await self.refused(asking(), (401,))
+        late = self.adaptor()
+        await self.refused(late.list_spaces(), (401,))
+        await self.world.renew()
+        renewed = self.adaptor()
+        after = await self.until_state(renewed, self.red, USABLE)
+        self.assertEqual((after.uid, after.owner), (before.uid, OWNER))
+
+    @case
+    async def test_rotated(self: Any) -> None:
+        """The provider's credentials are others: an adaptor that is made of them takes over"""
+        old = self.adaptor()
+        await old.create(self.red, self.wanted)
+        await self.world.renew()
+        new = self.adaptor()
+        await old.close()
+        await self.until_state(new, self.red, USABLE)
+        await self.world.revoke()
+        await self.world.renew()
+        newest = self.adaptor()
+        await new.close()
+        await newest.delete(self.red, OWNER)
+        await self.until_gone(newest, self.red)
+
+    @case
+    async def test_forbidden(self: Any) -> None:
+        """The provider allows nothing any more: Forbidden, never that nothing is there"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        await self.world.forbid()
+        for asking in self.all_calls(adaptor):
+            await self.refused(asking(), (403,))
+
+    # What is there, and cannot be used yet or no more.
+
+    @case
+    async def test_not_ready(self: Any) -> None:
+        """Listed and not ready: Building until it can be used, not given as usable before"""
+        await self.world.hold()
+        adaptor = self.adaptor()
+        await adaptor.create(self.red, self.wanted)
+        for _ in range(3):
+            info = await self.found(adaptor, self.red)
+            self.assertEqual((info.state, info.owner), (BUILDING, OWNER))
+            self.assertEqual((await self.listed(adaptor))[self.red].state, BUILDING)
+            await self.world.turn()
+        await self.world.release()
+        await self.until_state(adaptor, self.red, USABLE)
+
+    @case
+    async def test_access_late(self: Any) -> None:
+        """What holds its kubeconfigs is missing, then made: there without access, then with it"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        await self.world.hide_access(self.red)
+        info = await self.found(adaptor, self.red)
+        self.assertEqual((info.owner, dict(info.access)), (OWNER, {}))
+        self.assertIn(self.red, await self.listed(adaptor))
+        await self.world.show_access(self.red)
+
+        async def look() -> bool:
+            info = await self.found(adaptor, self.red)
+            return info is not None and info.state == USABLE and bool(info.access)
+
+        await self.until("the access is there", look)
+
+    @case
+    async def test_partial(self: Any) -> None:
+        """A kubeconfig for one viewpoint only: that one is given, and the other is no error"""
+        adaptor = self.adaptor()
+        for viewpoint in VIEWPOINTS:
+            await self.usable(adaptor, self.red)
+            await self.world.only(self.red, viewpoint)
+            info = await self.found(adaptor, self.red)
+            self.assertEqual(list(info.access), [viewpoint])
+            await adaptor.delete(self.red, OWNER)
+            await self.until_gone(adaptor, self.red)
+
+    @case
+    async def test_broken(self: Any) -> None:
+        """One that is broken for good says why; created again, it is usable"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        await self.world.wreck(self.red)
+        info = await self.until_state(adaptor, self.red, BROKEN)
+        self.assertEqual(info.owner, OWNER)
+        self.assertTrue(info.reason.isalnum() and info.message, info)
+        await adaptor.create(self.red, self.wanted)
+        await self.until_state(adaptor, self.red, USABLE)
+
+    @case
+    async def test_vanished(self: Any) -> None:
+        """One that vanishes is not there; one that returns under its name is another one, and not ours"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await self.world.vanish(self.red)
+        await self.until_gone(adaptor, self.red)
+        await self.world.make_foreign(self.red)
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertFalse(after.owner)
+        if self.world.uids:
+            self.assertNotEqual(after.uid, before.uid)
+        await self.refused(adaptor.create(self.red, self.wanted), (409,))
+
+    @case
+    async def test_vanished_recreated(self: Any) -> None:
+        """One that vanishes can be created anew"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        await self.world.vanish(self.red)
+        await self.until_gone(adaptor, self.red)
+        await self.usable(adaptor, self.red)
+
+    # Managers die, and there may be two.
+
+    async def killed(self: Any, act: Callable[[ISpaceProvider], Deferred[Any]], steps: int) -> bool:
+        """
+        Do something with an adaptor whose manager is killed after so many steps.
+
+        :return: whether that was before its end.
+        """
+        adaptor = self.world.make()
+        await self.world.die_after(steps)
+        acting = act(adaptor).addBoth(lambda _told: None)
+
+        async def over() -> bool:
+            return bool(acting.called) or self.world.died()
+
+        await self.until("it ended, or was killed", over)
+        killed = self.world.died()
+        acting.cancel()
+        await adaptor.close()
+        await self.world.live()
+        return bool(killed)
+
+    @case
+    async def test_killed_while_creating(self: Any) -> None:
+        """The manager is killed between any two steps of create: the next one gets it done"""
+        for steps in range(100):
+            killed = await self.killed(lambda one: one.create(self.red, self.wanted), steps)
+            adaptor = self.adaptor()
+            left = await self.found(adaptor, self.red)
+            self.assertTrue(left is None or left.owner == OWNER, left)
+            await self.usable(adaptor, self.red)
+            await adaptor.delete(self.red, OWNER)
+            await self.until_gone(adaptor, self.red)
+            await adaptor.close()
+            self.assertEqual(await self.world.there(), [])
+            if not killed:
+                break
+        self.assertGreater(steps, 0)
+
+    @case
+    async def test_killed_and_forgotten(self: Any) -> None:
+        """Killed between any two steps of create, and the Space was deleted meanwhile: nothing is left"""
+        for steps in range(100):
+            killed = await self.killed(lambda one: one.create(self.red, self.wanted), steps)
+            adaptor = self.adaptor()
+            await adaptor.delete(self.red, OWNER)
+            await self.until_gone(adaptor, self.red)
+            await adaptor.close()
+            self.assertEqual(await self.world.there(), [])
+            if not killed:
+                break
+
+    @case
+    async def test_killed_while_deleting(self: Any) -> None:
+        """The manager is killed between any two steps of delete: the next one gets it done"""
+        for steps in range(100):
+            adaptor = self.adaptor()
+            await self.usable(adaptor, self.red)
+            await adaptor.close()
+            killed = await self.killed(lambda one: one.delete(self.red, OWNER), steps)
+            adaptor = self.adaptor()
+            left = await self.found(adaptor, self.red)
+            self.assertTrue(left is None or left.owner == OWNER, left)
+            await adaptor.delete(self.red, OWNER)
+            await self.until_gone(adaptor, self.red)
+            await adaptor.close()
+            self.assertEqual(await self.world.there(), [])
+            if not killed:
+                break
+        self.assertGreater(steps, 0)
+
+    @case
+    async def test_two(self: Any) -> None:
+        """Two managers at once make one of it, and delete one of it"""
+        one, two = self.adaptor(), self.adaptor()
+        await self.both(one.create(self.red, self.wanted), two.create(self.red, self.wanted))
+        await one.close()
+        await self.until_state(two, self.red, USABLE)
+        self.assertEqual(list(await self.listed(two)), [self.red])
+        three = self.adaptor()
+        await self.both(two.delete(self.red, OWNER), three.delete(self.red, OWNER))
+        await two.close()
+        await self.until_gone(three, self.red)
+        self.assertEqual(await self.world.there(), [])
+
+    async def both(self: Any, *calls: Deferred[None]) -> None:
+        """One at least succeeds; another may, or says that it is not the time."""
+        results = await DeferredList(calls, consumeErrors=True)
+        problems = [told.value for fine, told in results if not fine]
+        for problem in problems:
+            self.assertIsInstance(problem, APIError)
+            self.assertIn(problem.code, (409, *UNREACHABLE), problem)
+        self.assertLess(len(problems), len(calls), problems)
+
+    @case
+    async def test_close(self: Any) -> None:
+        """Closed, it leaves nothing running here, and what there is to the next one; twice is no harm"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        adaptor.watch(lambda _physical: None)
+        asked = ensureDeferred(self.ignored(adaptor.list_spaces()))
+        await adaptor.close()
+        await adaptor.close()
+        await asked
+        self.assertEqual(list(self.world.left()), [])
+        later = self.adaptor()
+        after = await self.until_state(later, self.red, USABLE)
+        self.assertEqual((after.uid, after.owner), (before.uid, OWNER))
+
+    async def ignored(self: Any, asking: Deferred[Any]) -> None:
+        try:
+            await asking
+        except (APIError, CancelledError):
+            pass
+
+    @case
+    async def test_cancel(self: Any) -> None:
+        """Any call may be cancelled: it ends at once, and the next one is served"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        for asking in self.all_calls(adaptor):
+            await self.cancelled(asking())
+            self.assertEqual(list(self.world.left()), [])
+        await adaptor.create(self.green, self.wanted)
+        await self.until_state(adaptor, self.green, USABLE)
+
+    @case
+    async def test_stalled(self: Any) -> None:
+        """The provider never answers: any call may be cancelled, and leaves nothing"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await self.world.stall()
+        for asking in self.all_calls(adaptor)[:-1]:
+            call = asking()
+            await self.world.turn()
+            self.assertTrue(await self.cancelled(call), "the call ended although nobody answered")
+            self.assertEqual(list(self.world.left()), [])
+        await self.world.come_back()
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual(after.uid, before.uid)
+
+    async def cancelled(self: Any, call: Deferred[Any]) -> bool:
+        """Cancel a call; :return: whether that ended it."""
+        ended: list[Any] = []
+        call.addBoth(ended.append)
+        before = len(ended)
+        call.cancel()
+
+        async def over() -> bool:
+            return bool(ended)
+
+        await self.until("the call ended", over)
+        if before or not isinstance(ended[0], Failure):
+            return False
+        self.assertIsInstance(ended[0].value, CancelledError | APIError)
+        return True
+
+    # What is told.
+
+    @case
+    async def test_hints(self: Any) -> None:
+        """Who watches is told of what others change, and no more when that was ended"""
+        adaptor = self.adaptor()
+        hints: list[Physical | None] = []
+        stop = adaptor.watch(hints.append)
+
+        async def told() -> bool:
+            return self.red in hints or None in hints
+
+        await adaptor.list_spaces()
+        for change in (self.world.make_foreign, self.world.vanish):
+            hints.clear()
+            await change(self.red)
+            await self.until("a hint came", told)
+        stop()
+        await self.world.turn()
+        hints.clear()
+        await self.world.make_foreign(self.green)
+        for _ in range(5):
+            await self.world.turn()
+        self.assertEqual(hints, [])
+        stop()
+
+    @case
+    async def test_many(self: Any) -> None:
+        """A list of any number costs the same few calls"""
+        adaptor = self.adaptor()
+        await adaptor.list_spaces()
+        many = [Physical(f"{self.blue.name}{number:03}") for number in range(self.world.many)]
+        for physical in many:
+            await self.world.make_foreign(physical)
+
+        async def look() -> bool:
+            return len(await adaptor.list_names()) == len(many)
+
+        await self.until("all are listed", look)
+        for asking in (adaptor.list_spaces, adaptor.list_names):
+            before = self.world.calls()
+            self.assertEqual(len(await asking()), len(many))
+            self.assertLessEqual(self.world.calls() - before, self.world.list_calls)
+        self.assertEqual(sorted(await self.listed(adaptor)), many)
+
+    @case
+    async def test_access(self: Any) -> None:
+        """A kubeconfig holds one cluster, one user and one context, and leads to no file and no program"""
+        info = await self.usable(self.adaptor(), self.red)
+        self.assertTrue(info.access)
+        self.assertLessEqual(set(info.access), {IN_CLUSTER, EXTERNAL})
+        for viewpoint, access in info.access.items():
+            parts = parts_of(access.kubeconfig)
+            sizes = [len(parts[name]) for name in ("clusters", "users", "contexts")]
+            self.assertEqual(sizes, [1, 1, 1], viewpoint)
+            self.assertEqual(parts["current-context"], parts["contexts"][0]["name"])
+            config = load_inline(access.kubeconfig, viewpoint)
+            self.assertTrue(config.server.startswith("https://"), config.server)
+            self.assertEqual(len(secrets_of(access.kubeconfig)), 1)
+            self.assertNotIn(secrets_of(access.kubeconfig)[0], repr(access))
+
+    @case
+    async def test_access_own(self: Any) -> None:
+        """No two physical spaces share a secret"""
+        adaptor = self.adaptor()
+        red, green = await self.usable(adaptor, self.red), await self.usable(adaptor, self.green)
+        secrets = [
+            {secret for access in info.access.values() for secret in secrets_of(access.kubeconfig)}
+            for info in (red, green)
+        ]
+        self.assertTrue(secrets[0].isdisjoint(secrets[1]))
+
+    @case
+    async def test_works(self: Any) -> None:
+        """A kubeconfig opens the API of its physical space"""
+        info = await self.usable(self.adaptor(), self.red)
+        for viewpoint, access in info.access.items():
+            await self.world.works(access, viewpoint)
+
+    @case
+    async def test_rotates(self: Any) -> None:
+        """Rotated, it has other credentials; those before are good for whoever has them open"""
+        adaptor = self.adaptor()
+        before = await self.usable(adaptor, self.red)
+        await IRotates(adaptor).rotate(self.red)
+        after = await self.until_state(adaptor, self.red, USABLE)
+        self.assertEqual(
+            (after.uid, after.owner, set(after.access)), (before.uid, OWNER, set(before.access))
+        )
+        for viewpoint, access in after.access.items():
+            self.assertNotEqual(
+                secrets_of(access.kubeconfig), secrets_of(before.access[viewpoint].kubeconfig)
+            )
+            if "works" not in self.world.cannot:
+                await self.world.works(access, viewpoint)
+                await self.world.works(before.access[viewpoint], viewpoint)
+        if before.version:
+            self.assertNotEqual(after.version, before.version)
+        await self.refused(IRotates(adaptor).rotate(self.green), (404,))
+
+    # Names, places and parameters.
+
+    @case
+    async def test_names(self: Any) -> None:
+        """A name that cannot be is refused, and touches nothing"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        for name in self.world.no_names:
+            impossible = Physical(name)
+            await self.refused(adaptor.create(impossible, self.wanted), REFUSED)
+            await self.refused(adaptor.get(impossible), (404, *REFUSED))
+            try:
+                await adaptor.delete(impossible, OWNER)
+            except APIError as error:
+                self.assertIn(error.code, REFUSED, error.message)
+        self.assertEqual(await self.world.there(), [self.red])
+        self.assertEqual(list(await self.listed(adaptor)), [self.red])
+
+    @case
+    async def test_parameters(self: Any) -> None:
+        """A parameter that it does not know, or a value that cannot be, is refused by its name"""
+        adaptor = self.adaptor()
+        for parameters in self.world.no_parameters:
+            error = await self.refused(adaptor.create(self.red, Wanted(OWNER, parameters)), REFUSED)
+            self.assertIn(next(iter(parameters)), error.message)
+        self.assertEqual(await self.world.there(), [])
+
+    @case
+    async def test_no_parents(self: Any) -> None:
+        """Without places: one that is named is refused, and never taken for the default"""
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        elsewhere = Physical(self.red.name, "elsewhere")
+        await self.refused(adaptor.create(elsewhere, self.wanted), REFUSED)
+        await self.refused(adaptor.get(elsewhere), (404, *REFUSED))
+        await self.ignored(adaptor.delete(elsewhere, OWNER))
+        self.assertEqual(await self.world.there(), [self.red])
+
+    @case
+    async def test_parents(self: Any) -> None:
+        """With places: a name can be had once in each, and they are apart"""
+        adaptor = self.adaptor()
+        places = ["", *self.world.parents]
+        physicals = sorted(Physical(self.red.name, place) for place in places)
+        infos = [await self.usable(adaptor, physical) for physical in physicals]
+        self.assertEqual(sorted(await self.listed(adaptor)), physicals)
+        self.assertEqual([info.physical for info in infos], physicals)
+        if self.world.uids:
+            self.assertEqual(len({info.uid for info in infos}), len(infos))
+        await adaptor.delete(physicals[1], OWNER)
+        await self.until_gone(adaptor, physicals[1])
+        self.assertEqual(sorted(await self.listed(adaptor)), [physicals[0], *physicals[2:]])
