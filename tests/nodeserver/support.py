@@ -359,7 +359,7 @@ class Network:
         return made
 
     def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        """See :data:`~twisted_exec.nodeserver.leaf_client.MakeClient`."""
+        """See :data:`~twisted_exec.kube.late_client.MakeClient`."""
         client = _Reaching(self, renew)
         self.seen.append(config)
         return client  # type: ignore[return-value]

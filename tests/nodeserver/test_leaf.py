@@ -1,4 +1,4 @@
-"""Tests for :mod:`twisted_exec.nodeserver.leaf` and :mod:`twisted_exec.nodeserver.leaf_client`."""
+"""Tests for :mod:`twisted_exec.nodeserver.leaf`."""
 
 from __future__ import annotations
 

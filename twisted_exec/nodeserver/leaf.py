@@ -29,10 +29,10 @@ from twisted_exec.api.status import (
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.followers import Followers
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_client import REFUSE_US, LateClient, MakeClient, named
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.credentials import Credentials, credentials
 from twisted_exec.nodeserver.interfaces import ILeaf, IRootPods, LeafNode, LeafPod
-from twisted_exec.nodeserver.leaf_client import REFUSE_US, LeafClient, MakeClient, named
 from twisted_exec.nodeserver.leaf_spec import LeafSpec
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT, MACHINES, Ours, trimmed
 from twisted_exec.nodeserver.sharing import Shared
@@ -72,9 +72,9 @@ class Leaf:
 
     def __init__(self, spec: LeafSpec, around: Surroundings) -> None:
         self._around, self.spec = around, spec
-        self.name = spec.name
+        self.name, self._label = spec.name, f'leaf cluster "{spec.name}"'
         self._credentials = self._new_credentials()
-        self.client = LeafClient(spec.name, self.config, around.make_client, self._moved)
+        self.client = LateClient(self._label, self.config, around.make_client, moved=self._moved)
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Followers(f"leaf cluster {spec.name}")
@@ -224,7 +224,7 @@ class Leaf:
                 PODS.resource,
                 self._around.clock,
                 label_selector=selector,
-                of=f'leaf cluster "{self.name}"',
+                of=self._label,
                 on_change=self._changed,
                 trim=lambda pod: trimmed(pod, shared),
             )
@@ -283,7 +283,7 @@ class Leaf:
             pod = trimmed(await asking.addTimeout(ASK_SECONDS, self._around.clock))
         except TimeoutError:
             raise GatewayTimeout(
-                f'leaf cluster "{self.name}" did not tell of pod "{namespace}/{name}" within '
+                f'{self._label} did not tell of pod "{namespace}/{name}" within '
                 f"{ASK_SECONDS:g} seconds"
             ) from None
         except APIError as refused:
@@ -303,11 +303,11 @@ class Leaf:
         """
         log = "the node server's log says why"
         if refused.code in REFUSE_US:
-            return BadGateway(f'leaf cluster "{self.name}" refuses this node server; {log}')
+            return BadGateway(f"{self._label} refuses this node server; {log}")
         if self._credentials.problem:
             told = f'there are no credentials for leaf cluster "{self.name}"; {log}'
             return ServiceUnavailable(told)
-        return named(refused, self.name)
+        return named(refused, self._label)
 
     def _none(self, root: Object, why: str) -> NotFound:
         metadata = root["metadata"]

@@ -10,9 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 
 from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.late_client import MakeClient, kube_clients
+from twisted_exec.nodeserver import PROGRAM
 from twisted_exec.nodeserver.clusters import Clusters
 from twisted_exec.nodeserver.leaf import Leaf, Surroundings
-from twisted_exec.nodeserver.leaf_client import MakeClient, kube_clients
 from twisted_exec.nodeserver.leaf_file import LeafFile
 from twisted_exec.nodeserver.leaf_spec import ISource, LeafSpec
 from twisted_exec.nodeserver.leaves import Leaves
@@ -59,7 +60,7 @@ class Registry:
             client,
             self.roots,
             reactor,
-            make_client or kube_clients(reactor),
+            make_client or kube_clients(reactor, PROGRAM),
             settings.root_name,
         )
 

@@ -24,9 +24,9 @@ from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout, NotFound
 from twisted_exec.kube.followers import Followers
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_client import REFUSE_US
 from twisted_exec.kube.watch import Key, Reflector, key_of
 from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods, LeafNode
-from twisted_exec.nodeserver.leaf_client import REFUSE_US
 from twisted_exec.nodeserver.ours import trimmed_root
 from twisted_exec.nodeserver.sharing import Shared
 from twisted_exec.observe.running import Stopping

@@ -1,9 +1,10 @@
 """
-A client of a leaf that is there before the leaf's credentials are.
+A client that is there before its credentials are.
 
 It begins to talk when there are credentials, takes new ones for the next request, and keeps the
-connections of whoever is talking.  What a leaf refuses because of who we are is told with whose
-credentials these are: nobody else can mend that.
+connections of whoever is talking.  A request that is answered 401 was not begun: when there turn out to be
+other credentials by then, it is sent once more.  What a server refuses because of who we are is told with
+whose credentials these are: nobody else can mend that.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
 from twisted_exec.api.meta import Resource
@@ -21,7 +21,6 @@ from twisted_exec.api.status import APIError, Forbidden, Unauthorized
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.nodeserver import PROGRAM
 
 REFUSE_US = (Unauthorized.code, Forbidden.code)
 """Codes by which a server says that it does not know us, or does not let us."""
@@ -29,32 +28,48 @@ REFUSE_US = (Unauthorized.code, Forbidden.code)
 MakeClient = Callable[[ClientConfig, Callable[[], ClientConfig]], IKubeClient]
 """Makes a client; given the configuration, and what says the one of each request."""
 
+Reread = Callable[[ClientConfig], Deferred[bool]]
+"""
+Looks where credentials come from; given the configuration that was answered 401.
 
-def kube_clients(reactor: Any) -> MakeClient:
-    """Real ones."""
+Fires with whether there is another one now, or fails with an :class:`~twisted_exec.api.status.APIError` when nobody
+can tell.
+"""
+
+
+def kube_clients(reactor: Any, agent: str) -> MakeClient:
+    """
+    Real ones.
+
+    :param agent: the program, as its ``User-Agent`` names it.
+    """
 
     def make(config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
-        return KubeClient(config, reactor, renew=renew, agent=PROGRAM)
+        return KubeClient(config, reactor, renew=renew, agent=agent)
 
     return make
 
 
 @implementer(IKubeClient)
-class LeafClient:
+class LateClient:
     """
-    :param leaf: the leaf's name, for messages.
+    :param label: what the server is called in messages, such as ``leaf cluster "one"``.
     :param current: the configuration as of now; raises ``ServiceUnavailable`` while there is none.
     :param moved: called when the configuration has come to name another server.
+    :param reread: asked when a request is answered 401, before that is told to anybody.
     """
 
     def __init__(
         self,
-        leaf: str,
+        label: str,
         current: Callable[[], ClientConfig],
         make: MakeClient,
+        *,
         moved: Callable[[], None] = lambda: None,
+        reread: Reread | None = None,
     ) -> None:
-        self._leaf, self._current, self._make, self._moved = leaf, current, make, moved
+        self._label, self._current, self._make, self._moved = label, current, make, moved
+        self._reread = reread
         self._client: IKubeClient | None = None
         self._server = ""
 
@@ -161,27 +176,65 @@ class LeafClient:
         label_selector: str = "",
         on_open: Callable[[], None] = lambda: None,
     ) -> Deferred[None]:
-        """See :meth:`IKubeClient.watch`."""
-        return self._ask(
-            lambda client: client.watch(
+        """See :meth:`IKubeClient.watch`; one that was accepted is not begun again."""
+        opened: list[bool] = []
+
+        def begun() -> None:
+            opened.append(True)
+            on_open()
+
+        def begin(client: IKubeClient) -> Deferred[None]:
+            return client.watch(
                 resource,
                 on_event,
                 namespace,
                 resource_version=resource_version,
                 field_selector=field_selector,
                 label_selector=label_selector,
-                on_open=on_open,
+                on_open=begun,
             )
-        )
 
-    def _ask(self, ask: Callable[[IKubeClient], Deferred[Any]]) -> Deferred[Any]:
+        return self._ask(begin, lambda: not opened)
+
+    def _ask(
+        self,
+        ask: Callable[[IKubeClient], Deferred[Any]],
+        may_repeat: Callable[[], bool] = lambda: True,
+    ) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._asked(ask, may_repeat))
+
+    async def _asked(
+        self, ask: Callable[[IKubeClient], Deferred[Any]], may_repeat: Callable[[], bool]
+    ) -> Any:
+        config = self._renew()
         try:
-            config = self._renew()
-            if self._client is None:
-                self._client = self._make(config, self._renew)
+            return await ask(self._client_for(config))
         except APIError as refused:
-            return fail(refused)
-        return ask(self._client).addErrback(self._told, config)
+            if refused.code not in REFUSE_US:
+                raise
+            again = refused.code == Unauthorized.code and may_repeat()
+            if not (again and await self._is_another(config)):
+                raise self._told(refused, config) from None
+        config = self._renew()
+        try:
+            return await ask(self._client_for(config))
+        except APIError as refused:
+            if refused.code not in REFUSE_US:
+                raise
+            raise self._told(refused, config) from None
+
+    async def _is_another(self, config: ClientConfig) -> bool:
+        if self._reread is None:
+            return False
+        try:
+            return await self._reread(config)
+        except APIError:
+            return False  # what the server said is what there is to say
+
+    def _client_for(self, config: ClientConfig) -> IKubeClient:
+        if self._client is None:
+            self._client = self._make(config, self._renew)
+        return self._client
 
     def _renew(self) -> ClientConfig:
         config = self._current()
@@ -191,29 +244,26 @@ class LeafClient:
                 self._moved()
         return config
 
-    def _told(self, failure: Failure, config: ClientConfig) -> Failure:
-        refused = failure.value
-        if not isinstance(refused, APIError) or refused.code not in REFUSE_US:
-            return failure
+    def _told(self, refused: APIError, config: ClientConfig) -> APIError:
         # Another, not the same with another message: several may wait for one answer.
         mended = copy(refused)
-        mended.message = who_is_refused(refused, self._leaf, config)
-        return Failure(mended)
+        mended.message = who_is_refused(refused, self._label, config)
+        return mended
 
 
-def named(refused: APIError, leaf: str) -> APIError:
-    """The same, with the leaf's name: who asked the root has never heard of the leaf's address."""
+def named(refused: APIError, label: str) -> APIError:
+    """The same, with the server's name: who asked somebody else has never heard of its address."""
     other = copy(refused)
-    other.message = f'leaf cluster "{leaf}": {refused.message}'
+    other.message = f"{label}: {refused.message}"
     return other
 
 
-def who_is_refused(refused: APIError, leaf: str, config: ClientConfig) -> str:
-    """What to say of a leaf that refuses us: whose credentials these are, and what is to be done."""
+def who_is_refused(refused: APIError, label: str, config: ClientConfig) -> str:
+    """What to say of a server that refuses us: whose credentials these are, and what is to be done."""
     if refused.code == Forbidden.code:
         remedy = "grant that there to who the kubeconfig is of"
         told = "does not let us"
     else:
         remedy = "put credentials there that it takes"
         told = "does not take our credentials"
-    return f'leaf cluster "{leaf}" {told} ({config.source}): {refused.message}; {remedy}'
+    return f"{label} {told} ({config.source}): {refused.message}; {remedy}"

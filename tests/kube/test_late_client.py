@@ -1,0 +1,172 @@
+"""Tests for :mod:`twisted_exec.kube.late_client`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.status import APIError, BadGateway, ServiceUnavailable, from_code
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_client import LateClient
+from twisted_exec.testing.cluster import MemoryCluster
+
+OLD = ClientConfig("https://one.example", token="old", source="secret a/b")
+NEW = replace(OLD, token="new")
+RESOURCE = SECRETS.resource
+
+
+class LateClientTests(SynchronousTestCase):
+    """Tests for :class:`LateClient`, before a server that knows one token."""
+
+    def setUp(self) -> None:
+        self.cluster = MemoryCluster()
+        self.config: ClientConfig | None = OLD
+        self.taken = "old"
+        self.refusal = from_code(401, "Unauthorized")
+        self.rereads: list[ClientConfig] = []
+        self.reread: Callable[[], Deferred[bool]] = lambda: succeed(False)
+        self.moves = 0
+        self.client = self.make()
+
+    def make(self, **more: Any) -> LateClient:
+        def moved() -> None:
+            self.moves += 1
+
+        return LateClient('space "x"', self.current, self.connect, moved=moved, **more)
+
+    def current(self) -> ClientConfig:
+        if self.config is None:
+            raise ServiceUnavailable("there is none yet")
+        return self.config
+
+    def connect(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
+        def knows() -> None:
+            known = renew().token == self.taken
+            self.cluster.problem = None if known else self.refusal
+
+        return _Known(self.cluster, knows)  # type: ignore[return-value]
+
+    def again(self, config: ClientConfig) -> Deferred[bool]:
+        self.rereads.append(config)
+        return self.reread()
+
+    def other(self) -> Deferred[bool]:
+        self.config = NEW
+        return succeed(True)
+
+    def secrets(self, client: LateClient) -> Deferred[Object]:
+        return client.list(RESOURCE, "a")
+
+    def refused(self, asking: Deferred[Any]) -> APIError:
+        problem: APIError = self.failureResultOf(asking, APIError).value
+        return problem
+
+    def test_door(self) -> None:
+        """It is a client."""
+        verifyObject(IKubeClient, self.client)
+
+    def test_not_yet(self) -> None:
+        """Before there are credentials requests fail with the reason, and nobody is asked."""
+        self.config = None
+        self.assertEqual(self.refused(self.secrets(self.client)).message, "there is none yet")
+        self.assertEqual(self.cluster.requests, [])
+        self.config = OLD
+        self.successResultOf(self.secrets(self.client))
+
+    def test_new_credentials(self) -> None:
+        """Others count for the next request, and another server is told of once."""
+        self.successResultOf(self.secrets(self.client))
+        self.config, self.taken = NEW, "new"
+        self.successResultOf(self.secrets(self.client))
+        self.assertEqual(self.moves, 0)
+        self.config = replace(NEW, server="https://two.example")
+        self.successResultOf(self.secrets(self.client))
+        self.assertEqual(self.moves, 1)
+
+    def test_once_again(self) -> None:
+        """A request that is answered 401 is sent once more when there are others by then."""
+        self.taken, self.reread = "new", self.other
+        client = self.make(reread=self.again)
+        self.successResultOf(self.secrets(client))
+        self.assertEqual(self.rereads, [OLD])
+        made = client.create(RESOURCE, {"metadata": {"name": "s"}}, "a")
+        self.assertEqual(self.successResultOf(made)["metadata"]["name"], "s")
+
+    def test_once_only(self) -> None:
+        """It is not sent a third time; what is told names the credentials that were shown last."""
+        self.taken = "newest"
+        self.reread = self.other
+        told = self.refused(self.secrets(self.make(reread=self.again)))
+        self.assertEqual((len(self.rereads), len(self.cluster.requests)), (1, 2))
+        self.assertEqual(
+            told.message,
+            'space "x" does not take our credentials (secret a/b): Unauthorized; '
+            "put credentials there that it takes",
+        )
+        self.assertEqual(told.code, 401)
+
+    def test_nothing_else(self) -> None:
+        """Without others, or when nobody can tell, the server's answer is told."""
+        self.taken = "new"
+        for answer in (lambda: succeed(False), lambda: fail(BadGateway("no hub"))):
+            self.reread = answer
+            told = self.refused(self.secrets(self.make(reread=self.again)))
+            self.assertIn("does not take our credentials", told.message)
+        self.assertEqual(len(self.cluster.requests), 2)
+
+    def test_not_let(self) -> None:
+        """Who is known and may not is told so at once; other credentials are another matter."""
+        client = self.make(reread=self.again)
+        self.successResultOf(self.secrets(client))
+        self.refusal, self.taken = from_code(403, "no"), "new"
+        told = self.refused(self.secrets(client))
+        self.assertIn("does not let us (secret a/b): no; grant that there", told.message)
+        self.assertEqual(self.rereads, [])
+
+    def test_a_watch(self) -> None:
+        """A watch that was not accepted is begun again, one that was and has ended is not."""
+        self.taken, self.reread = "new", self.other
+        client = self.make(reread=self.again)
+        seen: list[str] = []
+        opened: list[int] = []
+        watching = client.watch(
+            RESOURCE,
+            lambda kind, _: seen.append(kind),
+            resource_version="1",
+            on_open=lambda: opened.append(1),
+        )
+        self.assertEqual((len(self.rereads), opened), (1, [1]))
+        self.cluster.put((RESOURCE, "a", "s"), {"metadata": {"name": "s", "namespace": "a"}})
+        self.assertEqual(seen, ["ADDED"])
+        self.cluster.end_watches(from_code(401, "Unauthorized"))
+        self.refused(watching)
+        self.assertEqual(len(self.rereads), 1)
+
+    def test_given_up(self) -> None:
+        """Who gives up while credentials are looked for hears of nothing else."""
+        self.taken = "new"
+        looking: Deferred[bool] = Deferred()
+        self.reread = lambda: looking
+        asking = self.secrets(self.make(reread=self.again))
+        self.assertNoResult(asking)
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        self.assertEqual(len(self.cluster.requests), 1)
+
+
+class _Known:
+    """A client whose server looks at who asks, each time."""
+
+    def __init__(self, cluster: MemoryCluster, knows: Callable[[], None]) -> None:
+        self._cluster, self._knows = cluster, knows
+
+    def __getattr__(self, verb: str) -> Any:
+        self._knows()
+        return getattr(self._cluster.client(), verb)
