@@ -63,6 +63,12 @@ def too_long(field: str, limit_bytes: int) -> Cause:
     )
 
 
+def too_many(field: str, given: int, limit: int) -> Cause:
+    """A list or an object has too many members."""
+    told = f"{given}: must have at most {limit} items"
+    return _cause("FieldValueTooMany", field, "Too many", told)
+
+
 def wrong_type(field: str, value: Any, expected: str) -> Cause:
     """A value is of another JSON type than its schema says."""
     return _cause(

@@ -6,8 +6,8 @@ kubectl.  The same object is used to check types, to find fields that nobody
 defined, to drop them, and to set defaults, as Kubernetes does for custom
 resources.  Only what the kinds here need exists: ``type``, ``properties``,
 ``additionalProperties``, ``items``, ``required``, ``enum``, ``default``,
-``minimum``, ``maximum``, ``pattern``, ``format: date-time``,
-``x-kubernetes-int-or-string``, and what says how values merge:
+``minimum``, ``maximum``, ``minLength``, ``maxLength``, ``maxItems``, ``maxProperties``,
+``pattern``, ``format: date-time``, ``x-kubernetes-int-or-string``, and what says how values merge:
 ``x-kubernetes-list-type``, ``x-kubernetes-list-map-keys`` and
 ``x-kubernetes-map-type`` (see :mod:`twisted_exec.api.structured`), and
 ``x-kubernetes-patch-strategy`` with ``x-kubernetes-patch-merge-key`` (see
@@ -37,7 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def string(description: str = "", **more: Any) -> Schema:
-    """A string; ``enum``, ``default`` and ``pattern`` may follow."""
+    """A string; ``enum``, ``default``, ``pattern`` and the bounds of its length may follow."""
     return _described({"type": "string", **more}, description)
 
 
@@ -148,6 +148,7 @@ def _check(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
     elif expected == "object":
         yield from _check_object(schema, value, field)
     elif expected == "array":
+        yield from _check_count(schema, "maxItems", value, field)
         for index, item in enumerate(value):
             yield from _check(schema["items"], item, f"{field}[{index}]")
     else:
@@ -164,6 +165,7 @@ def _check_object(schema: Schema, value: Mapping[str, Any], field: str) -> Itera
     for key in schema.get("required", ()):
         if key not in value:
             yield fields.required(_join(field, key))
+    yield from _check_count(schema, "maxProperties", value, field)
     properties = schema.get("properties", {})
     for key, item in value.items():
         if key in properties:
@@ -172,7 +174,17 @@ def _check_object(schema: Schema, value: Mapping[str, Any], field: str) -> Itera
             yield from _check(schema["additionalProperties"], item, f"{field}[{key}]")
 
 
+def _check_count(schema: Schema, bound: str, value: Any, field: str) -> Iterator[Cause]:
+    if bound in schema and len(value) > schema[bound]:
+        yield fields.too_many(field, len(value), schema[bound])
+
+
 def _check_scalar(schema: Schema, value: Any, field: str) -> Iterator[Cause]:
+    if "minLength" in schema and len(value) < schema["minLength"]:
+        told = f"{field} in body should be at least {schema['minLength']} chars long"
+        yield fields.invalid(field, value, told)
+    if "maxLength" in schema and len(value) > schema["maxLength"]:
+        yield fields.too_long(field, schema["maxLength"])
     if "enum" in schema and value not in schema["enum"]:
         yield fields.not_supported(field, value, schema["enum"])
     if "minimum" in schema and value < schema["minimum"]:

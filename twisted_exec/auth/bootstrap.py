@@ -10,6 +10,9 @@ log is what a program chose to write, a console's is what people saw who were lo
 much of what they typed.  Whoever may open the console sees it anyway, so ``edit`` has it.
 Secrets, as in Kubernetes, are ``edit``'s as well, and not ``view``'s.
 
+Spaces are ``edit``'s to make where they are, as machines are.  Their providers, which name Secrets of any namespace,
+are for who may do everything.
+
 Who sits at which console, and where, is seen by whom it concerns: ``edit``, who may sit there, too.  To
 end the session of somebody else is ``admin``'s.
 """
@@ -39,6 +42,7 @@ CERTIFICATES = "certificates.k8s.io"
 _REQUESTS = "certificatesigningrequests"
 _EVENTS = ("", "events.k8s.io")
 _SESSIONS = ("console.twisted-exec.dev",)
+_SPACES, _INVENTORY = ("space.kubestellar.io",), ("multicluster.x-k8s.io",)
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _ISSUER = (
     "/.well-known/openid-configuration",
@@ -287,6 +291,8 @@ def bootstrap_objects(
             _on("serviceaccounts", (*_WRITE, "impersonate"), ("",)),
             _on("serviceaccounts/token", ("create",), ("",)),
             _on("consolesessions", _READ, _SESSIONS),
+            _on("spaces", _WRITE, _SPACES),
+            _on("clusterprofiles", _WRITE, _INVENTORY),
             part_of="edit",
         ),
         _role(
@@ -294,6 +300,10 @@ def bootstrap_objects(
             *(rule for dialect in several for rule in _viewing(dialect)),
             _on("events", _READ, _EVENTS),
             _on("namespaces serviceaccounts services", _READ, ("",)),
+            _on(
+                "spaces spaces/status spaceproviderdescs spaceproviderdescs/status", _READ, _SPACES
+            ),
+            _on("clusterprofiles clusterprofiles/status", _READ, _INVENTORY),
             part_of="view",
         ),
     ]

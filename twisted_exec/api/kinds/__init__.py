@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import ipam, networking, routing, storage
 from twisted_exec.api.kinds.certificates import CERTIFICATESIGNINGREQUESTS
+from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
 from twisted_exec.api.kinds.core import LEASES, NAMESPACE_FINALIZER, NAMESPACES, SERVICES
 from twisted_exec.api.kinds.events import EVENT_SECONDS, EVENTS, EVENTS_V1
 from twisted_exec.api.kinds.kind import Column, Connect, Kind, Object
@@ -35,6 +36,7 @@ from twisted_exec.api.kinds.reviews import (
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.kinds.serviceaccounts import SERVICEACCOUNTS, TOKENREQUESTS
 from twisted_exec.api.kinds.sessions import CONSOLESESSIONS
+from twisted_exec.api.kinds.spaces import SPACEPROVIDERDESCS, SPACES
 
 _CORE: tuple[Kind, ...] = (NAMESPACES, NODES, EVENTS, SERVICES, SECRETS, SERVICEACCOUNTS)
 _OTHERS: tuple[Kind, ...] = (
@@ -53,6 +55,9 @@ _OTHERS: tuple[Kind, ...] = (
     CLUSTERROLES,
     CLUSTERROLEBINDINGS,
     CONSOLESESSIONS,
+    SPACES,
+    SPACEPROVIDERDESCS,
+    CLUSTERPROFILES,
 )
 
 
@@ -103,6 +108,7 @@ __all__ = [
     "ALL",
     "BINDINGS",
     "CERTIFICATESIGNINGREQUESTS",
+    "CLUSTERPROFILES",
     "CLUSTERROLEBINDINGS",
     "CLUSTERROLES",
     "CONSOLE",
@@ -129,6 +135,8 @@ __all__ = [
     "SELFSUBJECTRULESREVIEWS",
     "SERVICEACCOUNTS",
     "SERVICES",
+    "SPACEPROVIDERDESCS",
+    "SPACES",
     "SUBJECTACCESSREVIEWS",
     "TOKENREQUESTS",
     "TOKENREVIEWS",

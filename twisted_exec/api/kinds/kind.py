@@ -26,6 +26,8 @@ class Column:
     :param read: the cell's text.
     :param priority: above 0 means only with ``-o wide``, behind AGE.
     :param moment: what is read is a time, and the cell tells how long ago that was.
+    :param path: the same as JSONPath, for kinds that a CustomResourceDefinition may describe
+        (:mod:`twisted_exec.api.kinds.paths`).
     """
 
     name: str
@@ -33,6 +35,7 @@ class Column:
     description: str = ""
     priority: int = 0
     moment: bool = False
+    path: str = ""
 
 
 def _nothing(obj: Object) -> list[Cause]:

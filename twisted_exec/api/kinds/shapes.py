@@ -13,6 +13,7 @@ from twisted_exec.api.schema import (
     boolean,
     integer,
     mapping,
+    moment,
     string,
     struct,
 )
@@ -36,6 +37,23 @@ CONDITIONS = array(
     "What holds of the object just now.",
     keys=["type"],
 )
+
+METAV1_CONDITIONS = array(
+    struct(
+        {
+            "type": string("What it is about.", maxLength=316),
+            "status": string("Whether it holds.", enum=["True", "False", "Unknown"]),
+            "reason": string("Why, in one word for programs.", maxLength=1024),
+            "message": string("Why, for people.", maxLength=32768),
+            "observedGeneration": integer("The metadata.generation that it was made from."),
+            "lastTransitionTime": moment("When its status changed last."),
+        },
+        required=["type", "status", "reason", "message", "lastTransitionTime"],
+    ),
+    "What holds of the object just now.",
+    keys=["type"],
+)
+"""As ``Condition`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``."""
 
 TOLERATIONS = array(
     struct(
