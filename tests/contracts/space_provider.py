@@ -466,74 +466,87 @@ class SpaceProviderContract:
 
     # Managers die, and there may be two.
 
-    async def killed(self: Any, act: Callable[[ISpaceProvider], Deferred[Any]], steps: int) -> bool:
+    async def killed(self: Any, act: Callable[[ISpaceProvider], Any], steps: int) -> bool:
         """
         Do something with an adaptor whose manager is killed after so many steps.
 
+        :param act: a coroutine.
         :return: whether that was before its end.
         """
         adaptor = self.world.make()
         await self.world.die_after(steps)
-        acting = act(adaptor).addBoth(lambda _told: None)
+        ended: list[Any] = []
+        acting = Deferred.fromCoroutine(act(adaptor))
+        acting.addBoth(ended.append)
 
         async def over() -> bool:
-            return bool(acting.called) or self.world.died()
+            return bool(ended) or self.world.died()
 
         await self.until("it ended, or was killed", over)
-        killed = self.world.died()
+        killed = bool(self.world.died())
         acting.cancel()
         await adaptor.close()
         await self.world.live()
-        return bool(killed)
+        if not killed and isinstance(ended[0], Failure):
+            ended[0].raiseException()
+        return killed
+
+    async def make_red(self: Any, adaptor: ISpaceProvider) -> None:
+        await self.usable(adaptor, self.red)
+
+    async def delete_red(self: Any, adaptor: ISpaceProvider) -> None:
+        await adaptor.delete(self.red, OWNER)
+        await self.until_gone(adaptor, self.red)
+
+    async def killed_at_each_step(
+        self: Any,
+        before: Callable[[ISpaceProvider], Any],
+        act: Callable[[ISpaceProvider], Any],
+        after: Callable[[ISpaceProvider], Any],
+    ) -> None:
+        """Do something as often as it has steps, and be killed after one more each time."""
+        killed, steps = True, 0
+        while killed:
+            adaptor = self.adaptor()
+            await before(adaptor)
+            await adaptor.close()
+            killed = await self.killed(act, steps)
+            steps += 1
+            adaptor = self.adaptor()
+            left = await self.found(adaptor, self.red)
+            self.assertTrue(left is None or left.owner == OWNER, left)
+            await after(adaptor)
+            await self.delete_red(adaptor)
+            await adaptor.close()
+            self.assertEqual(await self.world.there(), [])
+        self.assertGreater(steps, 1, "nothing was a step")
+
+    async def nothing(self: Any, adaptor: ISpaceProvider) -> None:
+        """Nothing happens meanwhile."""
 
     @case
     async def test_killed_while_creating(self: Any) -> None:
-        """The manager is killed between any two steps of create: the next one gets it done"""
-        for steps in range(100):
-            killed = await self.killed(lambda one: one.create(self.red, self.wanted), steps)
-            adaptor = self.adaptor()
-            left = await self.found(adaptor, self.red)
-            self.assertTrue(left is None or left.owner == OWNER, left)
-            await self.usable(adaptor, self.red)
-            await adaptor.delete(self.red, OWNER)
-            await self.until_gone(adaptor, self.red)
-            await adaptor.close()
-            self.assertEqual(await self.world.there(), [])
-            if not killed:
-                break
-        self.assertGreater(steps, 0)
+        """The manager is killed between any two steps from create to usable: the next one gets it done"""
+        await self.killed_at_each_step(self.nothing, self.make_red, self.make_red)
 
     @case
     async def test_killed_and_forgotten(self: Any) -> None:
-        """Killed between any two steps of create, and the Space was deleted meanwhile: nothing is left"""
-        for steps in range(100):
-            killed = await self.killed(lambda one: one.create(self.red, self.wanted), steps)
-            adaptor = self.adaptor()
-            await adaptor.delete(self.red, OWNER)
-            await self.until_gone(adaptor, self.red)
-            await adaptor.close()
-            self.assertEqual(await self.world.there(), [])
-            if not killed:
-                break
+        """The same, and the Space was deleted meanwhile: nothing is left"""
+        await self.killed_at_each_step(self.nothing, self.make_red, self.nothing)
 
     @case
     async def test_killed_while_deleting(self: Any) -> None:
-        """The manager is killed between any two steps of delete: the next one gets it done"""
-        for steps in range(100):
-            adaptor = self.adaptor()
-            await self.usable(adaptor, self.red)
-            await adaptor.close()
-            killed = await self.killed(lambda one: one.delete(self.red, OWNER), steps)
-            adaptor = self.adaptor()
-            left = await self.found(adaptor, self.red)
-            self.assertTrue(left is None or left.owner == OWNER, left)
-            await adaptor.delete(self.red, OWNER)
-            await self.until_gone(adaptor, self.red)
-            await adaptor.close()
-            self.assertEqual(await self.world.there(), [])
-            if not killed:
-                break
-        self.assertGreater(steps, 0)
+        """The manager is killed between any two steps from delete to gone: the next one gets it done"""
+        await self.killed_at_each_step(self.make_red, self.delete_red, self.nothing)
+
+    @case
+    async def test_killed_then_kept(self: Any) -> None:
+        """Killed in the midst of delete, and a Space wants it again: it can be made when it is gone"""
+        await self.killed_at_each_step(self.make_red, self.delete_red, self.remake_red)
+
+    async def remake_red(self: Any, adaptor: ISpaceProvider) -> None:
+        await self.delete_red(adaptor)
+        await self.make_red(adaptor)
 
     @case
     async def test_two(self: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from twisted_exec.api.kinds import SELFSUBJECTREVIEWS
 from twisted_exec.kube.client import KubeClient
@@ -175,8 +175,8 @@ class SpaceWorld:
     async def die_after(self, steps: int) -> None:
         """
         Whatever adaptors do from now on has an effect for so many steps and none after that, as if their manager
-        had been killed there.  A step is the smallest thing that another process could see: a request, a run of
-        a program, a file that is written.  Calls may fail then, or never end.
+        had been killed there.  A step is the smallest change that another process could see: a request that writes,
+        a run of a program, a file that is written; to read is none.  Calls may fail then, or never end.
         """
         raise NotImplementedError
 
@@ -197,9 +197,7 @@ class SpaceWorld:
 
 async def pause(seconds: float) -> None:
     """Let the reactor run for so long."""
-    passed: Deferred[None] = Deferred()
-    reactor.callLater(seconds, passed.callback, None)  # type: ignore[attr-defined]
-    await passed
+    await deferLater(reactor, seconds)  # type: ignore[arg-type]
 
 
 async def who_am_i(kubeconfig: bytes) -> str:
