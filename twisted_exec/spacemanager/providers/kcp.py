@@ -1,0 +1,433 @@
+"""
+Workspaces of a kcp server as physical spaces.
+
+All that is needed is the provider's kubeconfig, for a user who may make Workspaces in the parents that are used
+and is administrator within them: kcp's own ``kcp-admin``, or anybody in group ``system:kcp:admin``.  No rights
+over shards are wanted: Workspaces are listed and watched in each parent, which is where the kubeconfig leads
+(``root``), what the Secret names besides, and wherever a Space was made or looked for.
+
+kcp answers 403 for a path that is not there.  Whether it is not there, or we may not see it, is found out by
+asking for its own Workspace, further up.
+
+Whoever uses a workspace gets a token of an account of ours within it (:mod:`.accounts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api.kinds import TOKENREVIEWS
+from twisted_exec.api.spaces import KUBECONFIG_KEY, MANAGER
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadGateway,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unauthorized,
+)
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.written import written
+from twisted_exec.spacemanager.interfaces import (
+    USABLE,
+    Access,
+    Around,
+    IRotates,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.accounts import (
+    Token,
+    Tokens,
+    account_name,
+    asked_token,
+    made_account,
+)
+from twisted_exec.spacemanager.providers.kcp_config import (
+    KcpSettings,
+    kcp_settings,
+    workspace_server,
+)
+from twisted_exec.spacemanager.providers.kcp_hints import Changed, Hints
+from twisted_exec.spacemanager.providers.kcp_workspaces import (
+    GROUP,
+    check_name,
+    is_going,
+    owner_of,
+    seen,
+    within,
+    workspace,
+    workspaces,
+)
+
+NO_CREDENTIALS = "NoCredentials"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """
+    What a token is for.
+
+    :param path: of the workspace.
+    :param cluster: where the account is: the name of the logical cluster, which is given only once.
+    """
+
+    path: str
+    cluster: str
+
+
+@implementer(ISpaceProvider, IRotates)
+class KcpProvider:
+    """
+    :param client: of the kcp server; resources say in which workspace they are.
+    :param clock: provides ``IReactorTime``.
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        spec: ProviderSpec,
+        settings: KcpSettings,
+        client: IKubeClient,
+        clock: Any,
+        now: Callable[[], float],
+    ) -> None:
+        self.default_parent = settings.default_parent
+        self._spec, self._settings, self._client, self._now = spec, settings, client, now
+        self._account = account_name(spec.name)
+        self._tokens = Tokens(self._asked_token, now)
+        self._hints = Hints(client, spec.name, clock, self._due)
+        self._parents: set[str] = set()
+        self._reviews_tell = True
+        self._configured = (settings.default_parent, *settings.parents)
+        for parent in self._configured:
+            self._remember(parent)
+
+    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.create`; parameters are ``type`` and ``typePath``."""
+        return Deferred.fromCoroutine(self._create(physical, wanted))
+
+    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.delete`."""
+        return Deferred.fromCoroutine(self._delete(physical, owner))
+
+    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
+        """See :meth:`ISpaceProvider.list_spaces`; without access."""
+        return Deferred.fromCoroutine(self._list())
+
+    def list_names(self) -> Deferred[Sequence[Physical]]:
+        """See :meth:`ISpaceProvider.list_names`."""
+        return self.list_spaces().addCallback(lambda infos: [info.physical for info in infos])
+
+    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
+        """See :meth:`ISpaceProvider.get`."""
+        return Deferred.fromCoroutine(self._get(physical))
+
+    def rotate(self, physical: Physical) -> Deferred[None]:
+        """See :meth:`IRotates.rotate`: another token; the one before is good until its end."""
+        return Deferred.fromCoroutine(self._rotate(physical))
+
+    def watch(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`."""
+        return self._hints.add(changed)
+
+    def close(self) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.close`."""
+        ended = self._hints.close()
+        if isinstance(self._client, KubeClient):
+            closing = self._client.close()
+            ended.addCallback(lambda _done: closing)
+        return ended
+
+    # What is there.
+
+    async def _list(self) -> Sequence[SpaceInfo]:
+        found: list[tuple[SpaceInfo, Object]] = []
+        for parent in sorted(self._parents):
+            shown = self._shown(parent)
+            for each in await self._children(parent):
+                info = seen(each, Physical(each["metadata"]["name"], shown))
+                found.append((info, each))
+        self._tokens.keep_only(
+            {_opened(each, self._full_path(info.physical)) for info, each in found}
+        )
+        return sorted(
+            (self._stamped(info, each) for info, each in found), key=lambda info: info.physical
+        )
+
+    async def _children(self, parent: str) -> Sequence[Object]:
+        try:
+            listed = await self._asked(self._client.list(workspaces(parent)))
+        except NotFound:
+            raise self._no_kcp() from None
+        except Forbidden:
+            if not await self._is_absent(parent):
+                raise
+            self._forget(parent)
+            return ()
+        items: list[Object] = listed["items"]
+        return items
+
+    async def _get(self, physical: Physical) -> SpaceInfo:
+        found = await self._found(physical)
+        if found is None:
+            raise NotFound("workspaces", self._full_path(physical), GROUP)
+        info = seen(found, physical)
+        if info.state != USABLE:
+            return info
+        opened = _opened(found, self._full_path(physical))
+        try:
+            token = await self._good_token(opened)
+        except Unauthorized:
+            raise
+        except APIError as refused:
+            told = f"no token of an account in it is to be had: {refused.message}"
+            return replace(info, reason=NO_CREDENTIALS, message=told)
+        return replace(self._stamped(info, found), access=self._access(physical, token))
+
+    async def _found(self, physical: Physical) -> Object | None:
+        """The Workspace, ``None`` when it is not there."""
+        check_name(physical)
+        parent = self._parent(physical)
+        try:
+            found = await self._asked(self._client.get(workspaces(parent), physical.name))
+        except NotFound as refused:
+            if refused.details.get("name") != physical.name:
+                raise self._no_kcp() from None
+            found = None
+        except Forbidden:
+            if not await self._is_absent(parent):
+                raise
+            return None
+        if found is not None and (found.get("metadata") or {}).get("name") != physical.name:
+            raise self._no_kcp()
+        self._remember(parent)
+        return found
+
+    async def _is_absent(self, path: str) -> bool:
+        """
+        Whether a workspace that nothing may be seen of is not there.
+
+        :return: ``False`` as well when that cannot be told.
+        """
+        parent, _colon, name = path.rpartition(":")
+        if not parent:
+            return False
+        try:
+            await self._asked(self._client.get(workspaces(parent), name))
+        except NotFound as refused:
+            return refused.details.get("name") == name
+        except Forbidden:
+            return await self._is_absent(parent)
+        return False
+
+    # What is done.
+
+    async def _create(self, physical: Physical, wanted: Wanted) -> None:
+        check_name(physical)
+        obj, parent = workspace(physical.name, wanted), self._parent(physical)
+        try:
+            made = await self._client.create(workspaces(parent), obj)
+        except AlreadyExists:
+            await self._check_ours(physical, wanted.owner)
+            return
+        except APIError as refused:
+            raise await self._why_not_made(physical, refused) from None
+        if (made.get("metadata") or {}).get("name") != physical.name:
+            raise self._no_kcp()
+        self._remember(parent)
+
+    async def _check_ours(self, physical: Physical, owner: str) -> None:
+        found = await self._found(physical)
+        path = self._full_path(physical)
+        if found is None or (is_going(found) and owner_of(found) == owner):
+            raise Conflict(f'workspace "{path}" is being deleted; it can be made when it is gone')
+        if owner_of(found) != owner:
+            raise AlreadyExists("workspaces", path, GROUP)
+
+    async def _why_not_made(self, physical: Physical, refused: APIError) -> APIError:
+        parent = self._parent(physical)
+        if refused.code != Forbidden.code:
+            return self._told(refused)
+        if await self._is_absent(parent):
+            told = f'workspace "{parent}" is not there, so none can be made in it; make it first'
+            return NotFound("workspaces", parent, GROUP, told)
+        if "workspace type" in refused.message:  # kcp says 403 of a type that is not there
+            return BadRequest(
+                f'workspace "{self._full_path(physical)}" cannot be made: {refused.message}; see'
+                " spec.parameters of the Space: type and typePath"
+            )
+        return self._told(refused)
+
+    async def _delete(self, physical: Physical, owner: str) -> None:
+        found = await self._found(physical)
+        if found is None:
+            return
+        path = self._full_path(physical)
+        if owner_of(found) != owner or not owner:
+            raise Conflict(
+                f'workspace "{path}" does not bear the mark of this Space, so it is not deleted; delete it by'
+                " kubectl if it is to go"
+            )
+        if found["metadata"].get("deletionTimestamp"):
+            return
+        uid = str(found["metadata"].get("uid") or "")
+        workspaces_there = workspaces(self._parent(physical))
+        try:
+            await self._asked(self._client.delete(workspaces_there, physical.name, uid=uid))
+        except NotFound:
+            pass
+
+    async def _rotate(self, physical: Physical) -> None:
+        found = await self._found(physical)
+        path = self._full_path(physical)
+        if found is None:
+            raise NotFound("workspaces", path, GROUP)
+        info = seen(found, physical)
+        if info.state != USABLE:
+            raise Conflict(f'workspace "{path}" is {info.state}; rotate when it is {USABLE}')
+        await self._asked(self._tokens.renewed(_opened(found, path)))
+
+    # Tokens.
+
+    async def _good_token(self, opened: _Opened) -> Token:
+        """One that was not taken back meanwhile, by deleting its account."""
+        kept = self._tokens.kept(opened)
+        if kept is None or not self._reviews_tell or not await self._is_refused(opened, kept):
+            return await self._asked(self._tokens.current(opened))
+        token = await self._asked(self._tokens.renewed(opened))
+        if await self._is_refused(opened, token):
+            # One that was granted just now: so reviews say nothing here, and would have us ask for ever.
+            self._reviews_tell = False
+        return token
+
+    async def _is_refused(self, opened: _Opened, token: Token) -> bool:
+        resource = TOKENREVIEWS.resource
+        review = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "spec": {"token": token.secret},
+        }
+        try:
+            told = await self._asked(self._client.create(within(opened.cluster, resource), review))
+        except Unauthorized:
+            raise
+        except APIError:
+            return False  # nobody could look
+        status = told.get("status")
+        return isinstance(status, dict) and not status.get("authenticated")
+
+    async def _asked_token(self, what: Hashable) -> Token:
+        assert isinstance(what, _Opened)
+        cluster = what.cluster
+        await made_account(self._client, self._account, lambda resource: within(cluster, resource))
+        return await asked_token(
+            self._client, self._account, lambda resource: within(cluster, resource), self._now
+        )
+
+    def _due(self) -> list[Physical]:
+        return [
+            self._physical(each.path) for each in self._tokens.due() if isinstance(each, _Opened)
+        ]
+
+    def _stamped(self, info: SpaceInfo, found: Object) -> SpaceInfo:
+        """Its version tells of credentials, too."""
+        if info.state != USABLE:
+            return info
+        stamp = self._tokens.stamp(_opened(found, self._full_path(info.physical)))
+        return replace(info, version=f"{info.version}.{stamp}")
+
+    def _access(self, physical: Physical, token: Token) -> dict[str, Access]:
+        return {
+            viewpoint: Access(self._kubeconfig(physical, config, token), token.expires)
+            for viewpoint, config in self._settings.viewpoints.items()
+        }
+
+    def _kubeconfig(self, physical: Physical, config: ClientConfig, token: Token) -> bytes:
+        path = self._full_path(physical)
+        server = workspace_server(config.server, path)
+        return written(replace(config, server=server, token=token.secret), path)
+
+    # Places.
+
+    def _parent(self, physical: Physical) -> str:
+        return physical.parent or self.default_parent
+
+    def _shown(self, parent: str) -> str:
+        return "" if parent == self.default_parent else parent
+
+    def _physical(self, path: str) -> Physical:
+        parent, _colon, name = path.rpartition(":")
+        return Physical(name, self._shown(parent))
+
+    def _full_path(self, physical: Physical) -> str:
+        return f"{self._parent(physical)}:{physical.name}"
+
+    def _remember(self, parent: str) -> None:
+        self._parents.add(parent)
+        self._hints.follow(parent, self._shown(parent))
+
+    def _forget(self, parent: str) -> None:
+        """It is not there.  One that is configured may come; any other will be heard of when it is."""
+        if parent not in self._configured:
+            self._hints.forget(parent)
+            self._parents.discard(parent)
+
+    # Errors.
+
+    async def _asked(self, asking: Awaitable[_T]) -> _T:
+        """What is asked of kcp; what it thinks of us is told with what would help."""
+        try:
+            return await asking
+        except APIError as refused:
+            raise self._told(refused) from None
+
+    def _told(self, refused: APIError) -> APIError:
+        if refused.code == Unauthorized.code:
+            return Unauthorized(
+                f"{self._here} does not know its kubeconfig's user: its credentials are stale; kcp makes"
+                " another token for kcp-admin at each start, so put the new kubeconfig into"
+                f' secret {self._spec.secret_ref}, key "{KUBECONFIG_KEY}"'
+            )
+        if refused.code == Forbidden.code:
+            return Forbidden(
+                f"{self._here} does not let us: {refused.message}; have the user of secret"
+                f" {self._spec.secret_ref} in group system:kcp:admin, or grant it that"
+            )
+        return refused
+
+    def _no_kcp(self) -> APIError:
+        return BadGateway(
+            f"{self._here} does not answer as kcp does: it has no {GROUP} Workspaces; see the server in"
+            f' secret {self._spec.secret_ref}, key "{KUBECONFIG_KEY}"'
+        )
+
+    @property
+    def _here(self) -> str:
+        return f"kcp {self._settings.config.server}"
+
+
+def _opened(found: Object, path: str) -> _Opened:
+    """Of a mount there is no logical cluster: what is mounted is asked for by its path."""
+    return _Opened(path, str((found.get("spec") or {}).get("cluster") or path))
+
+
+def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
+    told = kcp_settings(spec)
+    client = KubeClient(told.config, around.reactor, agent=MANAGER)
+    return KcpProvider(spec, told, client, around.reactor, around.now)
