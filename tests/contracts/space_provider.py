@@ -514,7 +514,9 @@ class SpaceProviderContract:
             steps += 1
             adaptor = self.adaptor()
             left = await self.found(adaptor, self.red)
-            self.assertTrue(left is None or left.owner == OWNER, left)
+            # What is left of one that is going may bear no mark any more.
+            unknown = left is not None and left.state == GOING and left.owner is None
+            self.assertTrue(left is None or unknown or left.owner == OWNER, left)
             await after(adaptor)
             await self.delete_red(adaptor)
             await adaptor.close()

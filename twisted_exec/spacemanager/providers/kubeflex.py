@@ -8,7 +8,7 @@ that is going, and never one whose ControlPlane was made meanwhile.
 Lists cost two requests and one for each name that Secrets of control planes have (KubeFlex knows four), however
 many there are, and hold no Secret's content; ``metadata.name`` as a selector is what rules of RBAC by name allow.
 
-The marks are labels; new credentials cannot be had, as KubeFlex makes them once.
+New credentials cannot be had, as KubeFlex makes them once.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class KubeFlex:
         if there is None:
             return
         reading = read(there)
-        if reading.owner != owner:
+        if not owner or reading.owner != owner:
             raise Conflict(
                 f"the control plane {reading.name} was not made for this Space, and is left as it is"
             )

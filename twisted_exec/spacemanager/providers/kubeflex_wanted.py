@@ -73,7 +73,7 @@ def controlplane_of(
     return {
         "apiVersion": CONTROLPLANES.api_version,
         "kind": CONTROLPLANES.kind,
-        "metadata": {"name": physical.name, "labels": mark(wanted.owner)},
+        "metadata": {"name": physical.name, "annotations": mark(wanted.owner)},
         "spec": spec,
     }
 
