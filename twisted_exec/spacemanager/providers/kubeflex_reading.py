@@ -152,7 +152,9 @@ def info_of(reading: Reading, namespace: Object | None, secret: Object | None) -
     found = _in_namespace(reading, namespace)
     if found.state == USABLE and not present(found, secret):
         found = _not_yet(found, _missing(found, secret))
-    version = str(secret["metadata"].get("resourceVersion")) if secret else ""
+    # The Secret of one that is refused, or going, is looked at by nobody.
+    matters = found.state not in (BROKEN, GOING)
+    version = str(secret["metadata"].get("resourceVersion")) if secret and matters else ""
     return SpaceInfo(
         Physical(found.name),
         found.state,
