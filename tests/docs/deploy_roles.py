@@ -20,8 +20,9 @@ from typing import Any
 
 import yaml
 
-from twisted_exec.api import kinds
+from twisted_exec.api import crds, kinds
 from twisted_exec.api.dialects import DIALECTS, Dialect
+from twisted_exec.api.kinds import spaces
 from twisted_exec.apiserver.aggregated import needs
 from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.rules import Rule
@@ -36,6 +37,7 @@ NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
 """Where the API server is, and what it and its ServiceAccount are called."""
 NODE_SERVER = "exec-nodeserver"
 """What node servers, their ServiceAccount and their namespace are called, in root and leaf."""
+CRDS = "spaces/crds"
 RBAC = "rbac.authorization.k8s.io/v1"
 PEOPLE = "system:aggregate-to-"
 """What the names of roles begin with that become part of Kubernetes' own for people."""
@@ -244,6 +246,15 @@ def _bound(
     }
 
 
+def definitions() -> dict[str, Object]:
+    """By their files: what a kube-apiserver is told to keep Spaces, which no server of ours serves there."""
+    return {
+        "spaces": crds.definition(kinds.SPACES, name=spaces.SPACE_NAME),
+        "spaceproviderdescs": crds.definition(kinds.SPACEPROVIDERDESCS, name=spaces.PROVIDER_NAME),
+        "clusterprofiles": crds.definition(kinds.CLUSTERPROFILES),
+    }
+
+
 def component(dialect: Dialect) -> Object:
     """Says that there are a dialect's machines."""
     argument = {
@@ -281,6 +292,8 @@ def written() -> dict[str, str]:
         ),
         "machine-pods/rights.yaml": _dump(*more_rights("machine-pods", node_needs.machine_rules())),
     }
+    for name, each in definitions().items():
+        found[f"{CRDS}/{name}.yaml"] = _dump(each)
     for dialect in DIALECTS:
         found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
         found[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))
@@ -290,7 +303,7 @@ def written() -> dict[str, str]:
 
 def main() -> None:
     for path, text in written().items():
-        (KUBERNETES / path).parent.mkdir(exist_ok=True)
+        (KUBERNETES / path).parent.mkdir(exist_ok=True, parents=True)
         (KUBERNETES / path).write_text(text, encoding="utf-8")
 
 

@@ -64,6 +64,9 @@ nothing, passes them over.
       cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
           "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
 
+* ``spaces_crds``: our CustomResourceDefinitions of Spaces accept and refuse what our API server does, for
+  twenty seconds; with the programs of ``kube_apiserver``.
+
 * ``newer_etcd``: the store's contract and its faults in an etcd of a later release than Debian's, as
   ``etcd-3.5`` on ``PATH`` or where ``ETCD_NEWER`` says.  To build it::
 

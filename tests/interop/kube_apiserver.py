@@ -18,6 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,45 +28,12 @@ from tests import needs
 from tests.apiserver.apply_scenarios import SCENARIOS, Step
 from tests.apiserver.recorded import RECORDED, Answer, Steps, alike, answer_of
 from tests.interop.programs import free_port
-from twisted_exec.api import kinds
-from twisted_exec.api.schema import Schema
+from twisted_exec.api import crds, kinds
 
 TOKEN = "recorder"
 START_SECONDS = 120
 CUSTOM = (kinds.MACHINES, kinds.MACHINEPOOLS, kinds.MACHINECLASSES)
 _COLLECTIONS = ("leases", "roles", "rolebindings", "clusterroles", "namespaces")
-
-
-def definition(kind: kinds.Kind) -> dict[str, Any]:
-    """One of our kinds as a CustomResourceDefinition."""
-    resource = kind.resource
-    plain: Schema = {"type": "string"}
-    properties = {"apiVersion": plain, "kind": plain, "metadata": {"type": "object"}, **kind.schema}
-    whole = {"type": "object", "required": list(kind.required), "properties": properties}
-    version = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}} if kind.has_status else {},
-        "schema": {"openAPIV3Schema": whole},
-    }
-    names = {
-        "plural": resource.plural,
-        "singular": kind.singular,
-        "kind": resource.kind,
-        "listKind": kind.list_kind,
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "names": names,
-            "versions": [version],
-        },
-    }
 
 
 class KubeAPIServer:
@@ -113,7 +81,7 @@ class KubeAPIServer:
         self._until("/readyz")
         for kind in CUSTOM:
             path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            made = self.ask("POST", path, json.dumps(definition(kind)).encode())
+            made = self.ask("POST", path, json.dumps(_definition(kind)).encode())
             assert made.code == 201, made.document
             collection = kind.resource.path("default" if kind.resource.namespaced else "")
             self._until(collection)
@@ -211,6 +179,11 @@ class KubeAPIServer:
                 item["spec"]["finalizers"] = []
                 del item["metadata"]["resourceVersion"]
                 self.ask("PUT", f"{one}/finalize", json.dumps(item).encode())
+
+
+def _definition(kind: kinds.Kind) -> dict[str, Any]:
+    """Without columns, which nobody asks for."""
+    return crds.definition(replace(kind, columns=()))
 
 
 def _document(raw: bytes) -> Any:

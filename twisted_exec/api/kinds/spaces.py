@@ -29,6 +29,12 @@ LONGEST_PROVIDER_NAME = 63 - len(spaces.NAMESPACE_PREFIX)
 """A namespace is called after it."""
 LONGEST_NAME = 63
 """Of a Space: it is the value of a label of its Secrets."""
+SPACE_NAME: Schema = {"maxLength": LONGEST_NAME}
+PROVIDER_NAME: Schema = {
+    "maxLength": LONGEST_PROVIDER_NAME,
+    "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+}
+"""What :func:`space_name` and :func:`provider_name` ask for besides a DNS subdomain, as a schema."""
 _MOST_PARAMETERS, _LONGEST_PARAMETER = 32, 1024
 
 _PROVIDER, _TYPE, _PARAMETERS = "SpaceProviderDescName", "Type", "parameters"
