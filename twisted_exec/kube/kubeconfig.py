@@ -36,6 +36,7 @@ __all__ = [
     "KubeConfigError",
     "Material",
     "Overrides",
+    "check_inline",
     "check_server",
     "file_names",
     "load",
@@ -193,6 +194,23 @@ def load_inline(
     :param context: instead of ``current-context``.
     :raises KubeConfigError: it cannot be used.
     """
+    file = check_inline(content, source)
+    config = _assemble(ConfigFiles([file]), context or "", Overrides())
+    if config.proxy_url:
+        return config
+    return replace(
+        config, proxy_url=proxy_for(config.url, os.environ if environ is None else environ)
+    )
+
+
+def check_inline(content: bytes, source: str) -> ConfigFile:
+    """
+    The file that a kubeconfig would be, which leads nowhere outside of itself; whichever context is used.
+
+    Parameters are as of :func:`load_inline`.
+
+    :raises KubeConfigError: it is too large, no kubeconfig, or names a file or a program.
+    """
     if len(content) > MAX_INLINE_BYTES:
         raise KubeConfigError(
             f"{source}: the kubeconfig is larger than {MAX_INLINE_BYTES >> 10} KiB"
@@ -203,12 +221,7 @@ def load_inline(
     for section, noun in (("clusters", "cluster"), ("users", "user")):
         for entry in file.entries(section, noun):
             _refuse_outside(entry)
-    config = _assemble(ConfigFiles([file]), context or "", Overrides())
-    if config.proxy_url:
-        return config
-    return replace(
-        config, proxy_url=proxy_for(config.url, os.environ if environ is None else environ)
-    )
+    return file
 
 
 def _refuse_outside(entry: Entry) -> None:

@@ -236,7 +236,10 @@ class IProviderView(Interface):
 
     name = Attribute("Of the SpaceProviderDesc (str).")
     desc = Attribute("The SpaceProviderDesc as last seen; not to be changed.")
-    provider = Attribute("The adaptor (ISpaceProvider), ``None`` while none can be made.")
+    provider = Attribute(
+        "The adaptor (ISpaceProvider), ``None`` while none can be made.  Its calls end in time, and fail with an"
+        " APIError: deadlines are set here."
+    )
     reachable = Attribute("Condition ProviderReachable (Look).")
     credentials = Attribute("Condition CredentialsValid of the provider's own credentials (Look).")
     listed = Attribute(
@@ -244,14 +247,17 @@ class IProviderView(Interface):
     )
 
     def spaces() -> Mapping[Physical, SpaceInfo]:
-        """Those that the filter lets pass and those that there are Spaces of, as last told."""
+        """
+        All that the provider told last, whether discovery takes them (:meth:`passes`) or not; not to be changed.
+        """
 
     def passes(physical: Physical) -> bool:
         """Whether discovery takes it: ``spec.SpacePrefixForDiscovery``, a prefix or a glob."""
 
     def gone(physical: Physical) -> bool:
         """
-        It is not there, for sure: the provider was asked at least twice since it was last seen, and answered.
+        It is not there, for sure: the provider was asked at least twice since it was last seen, or was made
+        by way of :attr:`provider`, with two seconds between, and answered.
         """
 
     def look_again(physical: Physical | None = None) -> None:
@@ -288,3 +294,10 @@ class ISpaces(Interface):
 
     def get(namespace: str, name: str) -> Object | None:
         """One as last seen; not to be changed."""
+
+    def follow(changed: Callable[[Object | None, Object | None], None]) -> Callable[[], None]:
+        """
+        Have ``changed`` called with each Space before and after it became other; ``None`` for not there.
+
+        :return: ends that.
+        """
