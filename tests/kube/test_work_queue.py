@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
@@ -101,3 +102,18 @@ class QueueTests(SynchronousTestCase):
         slow.callback(None)
         self.successResultOf(stopped)
         self.assertEqual(self.begun, under_way)
+
+    def test_stop_of_many(self) -> None:
+        """However many wait for a slot, they end one after another, not one within another."""
+
+        async def work(key: str) -> None:
+            await Deferred()
+
+        ended: list[object] = []
+        queue = WorkQueue(work, self.clock, self.tell)
+        self.patch(queue, "_ended", lambda key, work, result: ended.append(result))
+        for number in range(2000):
+            queue.add(str(number))
+        self.successResultOf(queue.stop())
+        why = {type(each.value) for each in ended if isinstance(each, Failure)}
+        self.assertEqual((len(ended), why), (2000, {CancelledError}))

@@ -60,6 +60,7 @@ class WorkQueue(Generic[K]):
         self._do, self._clock, self._told = work, clock, told
         self._work: dict[K, _Work] = {}
         self._slots = DeferredSemaphore(MAX_WORKERS)
+        self._at_work: set[K] = set()
         self._stopped = False
 
     def __len__(self) -> int:
@@ -83,7 +84,9 @@ class WorkQueue(Generic[K]):
         """Cancel all work; fires when none is left."""
         self._stopped = True
         ending = []
-        for work in list(self._work.values()):
+        # Those who wait go first: each that ended with its slot would let the next one have it, one within another.
+        waiting_first = sorted(self._work.items(), key=lambda item: item[0] in self._at_work)
+        for _, work in waiting_first:
             if work.timer is not None and work.timer.active():
                 work.timer.cancel()
             if work.running is not None:
@@ -101,8 +104,13 @@ class WorkQueue(Generic[K]):
             work.running = done
 
     async def _one(self, key: K) -> None:
-        if not self._stopped:  # whoever is cancelled makes room
+        if self._stopped:  # whoever is cancelled makes room
+            return
+        self._at_work.add(key)
+        try:
             await self._do(key)
+        finally:
+            self._at_work.discard(key)
 
     def _ended(self, key: K, work: _Work, result: object) -> None:
         work.running, work.busy = None, False
