@@ -1,0 +1,219 @@
+"""
+What tests of the space-aware client share: a cluster with Spaces, written as the Space Manager writes
+them, and servers behind them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from twisted_exec.api import spaces
+from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds.core import NAMESPACES
+from twisted_exec.api.kinds.spaces import SPACES
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import from_code
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.spaces.interfaces import ISpaceConnection, ISpaceListener
+from twisted_exec.testing.cluster import MemoryCluster
+
+SECRET = SECRETS.resource
+SPACE = spaces.SPACES
+IMPORTED = {"Type": spaces.IMPORTED}
+CA = base64.b64encode(b"CA of one").decode()
+
+
+def kubeconfig(server: str = "https://one.example", token: str = "t1", ca: str = CA) -> bytes:
+    """As the manager writes it."""
+    cluster = {"server": server, "certificate-authority-data": ca}
+    return json.dumps(
+        {
+            "clusters": [{"name": "x", "cluster": cluster}],
+            "users": [{"name": "x", "user": {"token": token}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+            "current-context": "x",
+        }
+    ).encode()
+
+
+class Hub:
+    """A cluster that has Spaces and their Secrets."""
+
+    def __init__(self) -> None:
+        self.cluster = MemoryCluster((SPACES, SECRETS, NAMESPACES))
+        self._uids = 0
+
+    def space(
+        self,
+        name: str = "one",
+        provider: str = "default",
+        *,
+        namespace: str = "",
+        secret: str | None = "",
+        viewpoints: tuple[str, ...] = (spaces.EXTERNAL,),
+        phase: str = spaces.READY,
+        physical: str = "",
+        labels: Mapping[str, str] | None = None,
+        uid: str = "",
+        spec: Mapping[str, Any] | None = None,
+        deleting: bool = False,
+        **status: Any,
+    ) -> Object:
+        """
+        Store a Space, or another in place of one.
+
+        :param secret: the name of its Secrets, instead of the usual; ``None`` for none.
+        """
+        namespace = namespace or spaces.namespace_of(provider)
+        key = (SPACE, namespace, name)
+        known = self.cluster.objects.get(key)
+        if not uid:
+            self._uids += known is None
+            uid = known["metadata"]["uid"] if known else f"uid-{self._uids}"
+        refs = {
+            spaces.REFERENCES[each]: {
+                "namespace": namespace,
+                "name": secret or spaces.secret_name(name, each),
+            }
+            for each in (viewpoints if secret is not None else ())
+        }
+        metadata = {"namespace": namespace, "name": name, "uid": uid, "labels": dict(labels or {})}
+        if deleting:
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        whole = {"Type": spaces.MANAGED, "SpaceProviderDescName": provider, **(spec or {})}
+        if whole["Type"] == spaces.IMPORTED:
+            del whole["SpaceProviderDescName"]
+        told = {"Phase": phase, "physicalUID": physical, **refs, **status}
+        return self.cluster.put(key, {"metadata": metadata, "spec": whole, "status": told})
+
+    def secret(
+        self,
+        content: bytes | None = None,
+        name: str = "one",
+        provider: str = "default",
+        *,
+        namespace: str = "",
+        viewpoint: str = spaces.EXTERNAL,
+        own: str = "",
+        key: str = spaces.KUBECONFIG_KEY,
+    ) -> Object:
+        """
+        Store the Secret of a Space, as the manager writes it.
+
+        :param own: a Secret of that name, which some user made: it has no labels.
+        """
+        namespace = namespace or spaces.namespace_of(provider)
+        labels = {spaces.SPACE_LABEL: name, spaces.PROVIDER_LABEL: provider}
+        told = own or spaces.secret_name(name, viewpoint)
+        encoded = base64.b64encode(kubeconfig() if content is None else content).decode()
+        return self.cluster.put(
+            (SECRET, namespace, told),
+            {
+                "metadata": {
+                    "namespace": namespace,
+                    "name": told,
+                    "uid": f"of-{told}",
+                    "labels": {} if own else labels,
+                },
+                "type": "Opaque",
+                "data": {key: encoded},
+            },
+        )
+
+    def both(self, content: bytes | None = None, name: str = "one", **more: Any) -> None:
+        """A Space that is ready, with its Secret before it."""
+        provider = more.get("provider", "default")
+        self.secret(content, name, provider)
+        self.space(name, **more)
+
+    def remove(self, resource: Resource, name: str, provider: str = "default") -> None:
+        """Take an object of a provider's namespace away."""
+        self.cluster.remove((resource, spaces.namespace_of(provider), name))
+
+
+class Servers:
+    """
+    The Spaces' API servers, by their URLs.
+
+    :ivar taken: the token that each takes; any where none is said.
+    :ivar silent: those that never answer.
+    :ivar shown: servers and tokens of all requests so far.
+    """
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, MemoryCluster] = {}
+        self.taken: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.shown: list[tuple[str, str]] = []
+
+    def make(self, config: ClientConfig, renew: Callable[[], ClientConfig]) -> IKubeClient:
+        """See :data:`~twisted_exec.kube.late_client.MakeClient`."""
+        return _Asking(self, renew)  # type: ignore[return-value]
+
+    def asked(self, config: ClientConfig) -> Any:
+        """A client of the server, with who asks looked at."""
+        self.shown.append((config.server, config.token))
+        cluster = self.clusters.setdefault(config.server, MemoryCluster((SECRETS, NAMESPACES)))
+        known = self.taken.get(config.server, config.token) == config.token
+        cluster.problem = None if known else from_code(401, "Unauthorized")
+        return cluster.client()
+
+
+class _Asking:
+    def __init__(self, servers: Servers, renew: Callable[[], ClientConfig]) -> None:
+        self._servers, self._renew = servers, renew
+
+    def __getattr__(self, verb: str) -> Any:
+        config = self._renew()
+        if config.server in self._servers.silent:
+            return lambda *_, **__: Deferred()
+        return getattr(self._servers.asked(config), verb)
+
+
+@implementer(ISpaceListener)
+class Listener:
+    """:ivar told: what it heard, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+        self.there: list[ISpaceConnection] = []
+
+    def engaged(self, space: ISpaceConnection) -> None:
+        """See :class:`ISpaceListener`."""
+        self.told.append(("engaged", str(space.name)))
+        self.there.append(space)
+
+    def disengaged(self, space: ISpaceConnection, reason: str) -> None:
+        """See :class:`ISpaceListener`."""
+        self.told.append(("disengaged", str(space.name), reason))
+        self.there.remove(space)
+
+
+class Slow:
+    """A client of a cluster whose ``get`` is answered when a test says so."""
+
+    def __init__(self, client: IKubeClient) -> None:
+        self._client = client
+        self.waiting: list[Callable[[], None]] = []
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._client, verb)
+
+    def get(self, *about: Any) -> Deferred[Object]:
+        """See :meth:`IKubeClient.get`."""
+        done: Deferred[Object] = Deferred()
+        self.waiting.append(lambda: self._client.get(*about).chainDeferred(done))
+        return done
+
+    def answer(self) -> None:
+        """Answer all that was asked."""
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each()

@@ -1,0 +1,342 @@
+"""
+The space-aware client: API servers by the names of their Spaces.
+
+It follows the Spaces and their Secrets on the cluster that has them, and asks no Space anything: so one
+that cannot be reached keeps nobody waiting but who talks to it.  Everything is in the reactor's thread;
+what is known is in dictionaries.
+
+As a Twisted service it is started and stopped with the program that it is part of::
+
+    spaces = SpaceClient(KubeClient(load(), reactor), reactor, agent="my-program")
+    spaces.setServiceParent(application)
+    ...
+    pods = await spaces.get("lab-7").list(PODS)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from twisted_exec.api.spaces import EXTERNAL, SPACES, VIEWPOINTS
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.followers import Followers
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_client import MakeClient, kube_clients
+from twisted_exec.kube.watch import Reflector, key_of
+from twisted_exec.observe.running import Stopping
+from twisted_exec.spaces.connection import Look, SpaceConnection
+from twisted_exec.spaces.credentials import SpaceCredentials, is_elsewhere
+from twisted_exec.spaces.directory import Directory
+from twisted_exec.spaces.interfaces import (
+    ISpaceClient,
+    ISpaceConnection,
+    ISpaceListener,
+    SpaceName,
+)
+from twisted_exec.spaces.secrets import SpaceSecrets
+from twisted_exec.spaces.view import SecretRef, SpaceView, view_of
+
+AGENT = "twisted-exec-spaces"
+
+
+class Followed:
+    """
+    A Space that there is, from when it is seen until it is gone.
+
+    :ivar leads_to: its configuration when it was looked at last.
+    :ivar exchanging: it stands for another physical space, and its credentials may be the other one's yet.
+    """
+
+    def __init__(self, view: SpaceView, seconds: Callable[[], float]) -> None:
+        self.view = view
+        self.credentials = SpaceCredentials(view.label, seconds)
+        self.connection: SpaceConnection | None = None
+        self.leads_to: ClientConfig | None = None
+        self.exchanging = False
+
+    @property
+    def name(self) -> SpaceName:
+        """See :class:`~twisted_exec.spaces.directory.Named`."""
+        return self.view.name
+
+
+@implementer(ISpaceClient)
+class SpaceClient(Service):
+    """
+    See :class:`~twisted_exec.spaces.interfaces.ISpaceClient`.
+
+    :param hub: client of the cluster that has the Spaces.
+    :param viewpoint: :data:`~twisted_exec.api.spaces.IN_CLUSTER` for a program that runs where the
+        Spaces' servers do, :data:`~twisted_exec.api.spaces.EXTERNAL` for any other.
+    :param namespaces: follow these alone; none means all.  Who may read one provider's namespace only,
+        says that one (:func:`~twisted_exec.api.spaces.namespace_of`).
+    :param secrets_by_name: follow each Secret by its name: dear, but needs no right to read others.
+    :param agent: the program, as Spaces' servers see it (``User-Agent``).
+    :param make_client: makes clients of Spaces; real ones unless said otherwise.
+    """
+
+    name = "spaces"
+    _log = Logger()
+
+    def __init__(
+        self,
+        hub: IKubeClient,
+        reactor: Any,
+        *,
+        viewpoint: str = EXTERNAL,
+        namespaces: Sequence[str] = (),
+        secrets_by_name: bool = False,
+        agent: str = AGENT,
+        make_client: MakeClient | None = None,
+    ) -> None:
+        if viewpoint not in VIEWPOINTS:
+            raise ValueError(f"viewpoint {viewpoint!r} is neither of {', '.join(VIEWPOINTS)}")
+        self._hub, self._reactor, self._viewpoint = hub, reactor, viewpoint
+        self._namespaces = tuple(dict.fromkeys(namespaces)) or ("",)
+        self._by_name = secrets_by_name
+        self._make = make_client or kube_clients(reactor, agent)
+        self._followers = Followers("spaces")
+        self._waiting: list[Deferred[None]] = []
+        self._stopping = Stopping()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._known: Directory[Followed] = Directory()
+        self._users: dict[SecretRef, dict[str, Followed]] = {}
+        self._copies = [self._copy(each) for each in self._namespaces]
+        self._secrets = SpaceSecrets(
+            self._hub,
+            self._reactor,
+            self._namespaces,
+            self._secret_changed,
+            labelled=not self._by_name,
+        )
+
+    def _copy(self, namespace: str) -> Reflector:
+        return Reflector(
+            self._hub, SPACES, self._reactor, namespace=namespace, on_change=self._space_changed
+        )
+
+    def startService(self) -> None:
+        """Follow Spaces and their Secrets, until :meth:`stopService`."""
+        super().startService()
+        for each in self._copies:
+            each.when_synced().addCallback(lambda _: self._tell_synced())
+            each.start()
+        self._secrets.start(self._tell_synced)
+
+    def stopService(self) -> Deferred[Any]:
+        """
+        End every connection, and forget all.
+
+        :return: fires when nothing is under way any more; never fails.
+        """
+        super().stopService()
+        copies, secrets, known = self._copies, self._secrets, self._known
+        self._begin()
+        for each in copies:
+            self._stopping.add(each.stop())
+        self._stopping.add(secrets.stop())
+        for followed in known:
+            self._disengage(followed, "this program follows spaces no more")
+        return self._stopping.over()
+
+    @property
+    def synced(self) -> bool:
+        """See :class:`ISpaceClient`."""
+        return all(each.synced for each in self._copies) and self._secrets.synced
+
+    @property
+    def problem(self) -> str:
+        """See :class:`ISpaceClient`."""
+        told = next((each.problem for each in self._copies if each.problem), "")
+        told = told or self._secrets.troubles
+        return f"spaces are not known as they are now: {told}" if told else ""
+
+    def when_synced(self) -> Deferred[None]:
+        """See :meth:`ISpaceClient.when_synced`."""
+        if self.synced:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        return waiting
+
+    def get(self, name: str, provider: str = "") -> IKubeClient:
+        """See :meth:`ISpaceClient.get`."""
+        client: IKubeClient = self.connection(name, provider).client
+        return client
+
+    def connection(self, name: str, provider: str = "") -> ISpaceConnection:
+        """See :meth:`ISpaceClient.connection`."""
+        if not self.synced:
+            raise ServiceUnavailable(self.problem or "the spaces were not read yet")
+        followed = self._known.find(name, provider)
+        connection = followed.connection
+        if connection is None:
+            why = self._why_not(followed)
+            raise ServiceUnavailable(f"{followed.view.label} cannot be reached: {why}")
+        connection.config()
+        return connection
+
+    def all(self) -> Sequence[ISpaceConnection]:
+        """See :meth:`ISpaceClient.all`."""
+        return [each.connection for each in self._known if each.connection is not None]
+
+    def follow(self, listener: ISpaceListener) -> Callable[[], None]:
+        """See :meth:`ISpaceClient.follow`."""
+
+        def told(method: str, *about: Any) -> None:
+            getattr(listener, method)(*about)
+
+        # Through followers of its own: what a listener raises is nobody else's business.
+        at_once = Followers("spaces")
+        at_once.add(told)
+        for connection in self.all():
+            at_once.tell("engaged", connection)
+        return self._followers.add(told)
+
+    def _tell_synced(self) -> None:
+        if self.synced:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    def _space_changed(self, before: Object | None, after: Object | None) -> None:
+        view = None if after is None else view_of(after, self._viewpoint)
+        namespace, name = key_of(after or before or {})
+        followed = self._known.at(name, namespace)
+        if view is None:
+            if followed is not None:
+                self._known.pop(name, namespace)
+                self._let_go(followed, "it was deleted")
+        elif followed is None:
+            followed = Followed(view, self._reactor.seconds)
+            self._known.put(followed)
+            self._use(followed, None, view.secret)
+        else:
+            self._become(followed, view)
+
+    def _become(self, followed: Followed, view: SpaceView) -> None:
+        before, followed.view = followed.view, view
+        if view.deleting:
+            self._disengage(followed, "it is being deleted")
+        elif before.physical_uid and view.physical_uid not in ("", before.physical_uid):
+            self._exchange(followed)
+        if followed.connection is not None:
+            followed.connection.labels = view.labels
+        self._use(followed, before.secret, view.secret)
+
+    def _use(self, followed: Followed, before: SecretRef | None, ref: SecretRef | None) -> None:
+        """The Secret that counts is this one."""
+        if ref != before:
+            if ref is not None:
+                self._users.setdefault(ref, {})[str(followed.name)] = followed
+                self._secrets.want(ref)
+            if before is not None:
+                self._use_no_more(followed, before)
+        self._read(followed)
+
+    def _use_no_more(self, followed: Followed, ref: SecretRef) -> None:
+        users = self._users.get(ref, {})
+        if users.pop(str(followed.name), None) is not None:
+            self._secrets.unwant(ref)
+        if not users:
+            self._users.pop(ref, None)
+
+    def _secret_changed(self, ref: SecretRef) -> None:
+        for followed in list(self._users.get(ref, {}).values()):
+            self._read(followed)
+
+    def _read(self, followed: Followed) -> None:
+        """Take the credentials as they are known by now, and engage who can be reached."""
+        ref, credentials = followed.view.secret, followed.credentials
+        if ref is None:
+            credentials.missing(followed.view.no_secret)
+        elif (secret := self._secrets.get(ref)) is not None or self._secrets.is_gone(ref):
+            credentials.watched(ref, secret)
+        self._settle(followed)
+
+    def _settle(self, followed: Followed) -> None:
+        found, view = followed.credentials.config, followed.view
+        had, followed.leads_to = followed.leads_to, found or followed.leads_to
+        if not view.physical_uid and had and found and is_elsewhere(had, found):
+            self._disengage(followed, "its kubeconfig leads to another server now")
+        usable = found is not None and not followed.exchanging
+        if view.ready and not view.deleting and usable and followed.connection is None:
+            self._engage(followed)
+
+    def _exchange(self, followed: Followed) -> None:
+        """
+        It stands for another physical space.
+
+        Spaces and Secrets come in watches of their own, so what we have may be the old one's Secret still:
+        nobody is to take one server for the other, so it is looked at first.
+        """
+        self._disengage(followed, "it stands for another physical space now")
+        followed.exchanging = True
+        looking = self._look_of(followed).now()
+
+        def looked(_: object) -> None:
+            followed.exchanging = False
+            if self._known.at(followed.name.name, followed.name.namespace) is followed:
+                self._settle(followed)
+
+        self._stopping.add(looking.addBoth(looked))
+
+    def _look_of(self, followed: Followed) -> Look:
+        def looked(ref: SecretRef, secret: Object) -> None:
+            followed.credentials.looked(ref, secret)
+            self._settle(followed)
+
+        credentials = followed.credentials
+        return Look(
+            self._hub,
+            self._reactor,
+            secret=lambda: followed.view.secret,
+            config=lambda: credentials.config,
+            looked=looked,
+        )
+
+    def _engage(self, followed: Followed) -> None:
+        followed.connection = connection = SpaceConnection(
+            followed.view,
+            followed.credentials,
+            self._look_of(followed),
+            self._make,
+            partial(self._trouble, followed),
+        )
+        self._log.info("{space} can be reached", space=followed.view.label)
+        self._followers.tell("engaged", connection)
+
+    def _disengage(self, followed: Followed, reason: str) -> None:
+        connection, followed.connection = followed.connection, None
+        if connection is None:
+            return
+        self._log.info("{space} is gone: {why}", space=followed.view.label, why=reason)
+        told = f"{followed.view.label} is gone: {reason}"
+        self._stopping.add(connection.end(told))
+        self._followers.tell("disengaged", connection, told)
+
+    def _let_go(self, followed: Followed, reason: str) -> None:
+        if followed.view.secret is not None:
+            self._use_no_more(followed, followed.view.secret)
+        self._disengage(followed, reason)
+
+    def _trouble(self, followed: Followed) -> str:
+        ref = followed.view.secret
+        return "" if ref is None else self._secrets.problem(ref)
+
+    def _why_not(self, followed: Followed) -> str:
+        """Why a Space was not engaged."""
+        view = followed.view
+        if view.deleting:
+            return "it is being deleted"
+        return view.why_not or self._trouble(followed) or followed.credentials.problem

@@ -1,0 +1,153 @@
+"""
+One Space for as long as it is there: a client that takes whatever credentials it has by now.
+
+Whoever holds it, and whatever runs over it, sees nothing of a rotation.  A request that is answered 401 is
+looked into at the cluster that has the Space's Secret, by all that are answered so at once together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, TimeoutError, succeed
+from zope.interface import implementer
+
+from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.status import APIError, ServiceUnavailable
+from twisted_exec.kube.config import ClientConfig
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.kube.late_client import LateClient, MakeClient
+from twisted_exec.spaces.credentials import SpaceCredentials
+from twisted_exec.spaces.interfaces import ISpaceConnection
+from twisted_exec.spaces.view import SecretRef, SpaceView
+
+LOOK_SECONDS = 5.0
+"""For so long the cluster that has the Secret may be asked for it: somebody waits for an answer."""
+PAUSE_SECONDS = 1.0
+"""A look that brought nothing new is not repeated for so long, however many are answered 401."""
+
+
+class Look:
+    """
+    Looks at one Space's Secret when its server takes no more what it held.
+
+    :param hub: may ``get`` it.
+    :param secret: which it is now; ``None`` for none.
+    :param config: what counts now.
+    :param looked: takes what was found.
+    """
+
+    def __init__(
+        self,
+        hub: IKubeClient,
+        clock: Any,
+        *,
+        secret: Callable[[], SecretRef | None],
+        config: Callable[[], ClientConfig | None],
+        looked: Callable[[SecretRef, Object], None],
+    ) -> None:
+        self._hub, self._clock = hub, clock
+        self._secret, self._config, self._looked = secret, config, looked
+        self._waiting: list[Deferred[None]] = []
+        self._looking = False
+        self._not_before = 0.0
+
+    def __call__(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :data:`~twisted_exec.kube.late_client.Reread`."""
+        if self._config() == refused and self._clock.seconds() < self._not_before:
+            return succeed(False)
+        # Else somebody has looked already, or the watch was quicker.
+        looking = self.now() if self._config() == refused else succeed(None)
+        return looking.addCallback(lambda _: self._is_another(refused))
+
+    def now(self) -> Deferred[None]:
+        """Look; fires when that is done, whatever came of it.  All who wait share one look."""
+        waiting: Deferred[None] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        if not self._looking:
+            self._looking = True
+            Deferred.fromCoroutine(self._look())
+        return waiting
+
+    def _is_another(self, refused: ClientConfig) -> bool:
+        return self._config() not in (None, refused)
+
+    async def _look(self) -> None:
+        before = self._config()
+        try:
+            await self._asked()
+        finally:
+            self._looking = False
+            if self._config() == before:
+                self._not_before = self._clock.seconds() + PAUSE_SECONDS
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                each.callback(None)
+
+    async def _asked(self) -> None:
+        ref = self._secret()
+        if ref is None:
+            return
+        asking = self._hub.get(SECRETS.resource, ref.name, ref.namespace)
+        try:
+            secret = await asking.addTimeout(LOOK_SECONDS, self._clock)
+        except (APIError, TimeoutError):
+            return  # the watch tells what there is to tell
+        self._looked(ref, secret)
+
+
+@implementer(ISpaceConnection)
+class SpaceConnection:
+    """
+    :param view: the Space as it is now.
+    :param credentials: who we are there, which is somebody else's to keep.
+    :param look: called when the server takes them no more.
+    :param trouble: says what is wrong with the Secret, or is empty.
+    """
+
+    def __init__(
+        self,
+        view: SpaceView,
+        credentials: SpaceCredentials,
+        look: Look,
+        make: MakeClient,
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.name, self.uid = view.name, view.uid
+        self.labels: Mapping[str, str] = view.labels
+        self._label, self._credentials, self._trouble = view.label, credentials, trouble
+        self._client = LateClient(view.label, self.config, make, reread=look)
+        self.client: IKubeClient = self._client
+        self._gone = ""
+        self._waiting: list[Deferred[str]] = []
+
+    @property
+    def problem(self) -> str:
+        """See :class:`ISpaceConnection`."""
+        if self._gone or self._credentials.config is not None:
+            return self._gone
+        return self._trouble() or self._credentials.problem
+
+    def config(self) -> ClientConfig:
+        """See :meth:`ISpaceConnection.config`."""
+        found = self._credentials.config
+        if self._gone or found is None:
+            raise ServiceUnavailable(f"{self._label} cannot be reached: {self.problem}")
+        return found
+
+    def when_gone(self) -> Deferred[str]:
+        """See :meth:`ISpaceConnection.when_gone`."""
+        if self._gone:
+            return succeed(self._gone)
+        waiting: Deferred[str] = Deferred(lambda d: self._waiting.remove(d))
+        self._waiting.append(waiting)
+        return waiting
+
+    def end(self, reason: str) -> Deferred[None]:
+        """It is there no more.  Fires when its idle connections are closed."""
+        self._gone = reason
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(reason)
+        return self._client.close()
