@@ -53,6 +53,15 @@ class ISpaceConnection(Interface):
         :raises ServiceUnavailable: it has ended, or its credentials cannot be used; the message says why.
         """
 
+    def reread(refused: ClientConfig) -> Deferred[bool]:
+        """
+        A server answered 401 to this configuration: look whether there is another by now, as
+        :attr:`client` does by itself.  For who keeps a client of their own, such as a
+        :class:`~twisted_exec.kube.late_client.LateClient`.
+
+        :return: see :data:`~twisted_exec.kube.late_client.Reread`.
+        """
+
     def when_gone() -> Deferred[str]:
         """Fires with the reason, for people, when it is there no more; each call has a Deferred of its own."""
 
@@ -62,6 +71,9 @@ class ISpaceListener(Interface):
 
     def engaged(space: ISpaceConnection) -> None:
         """It can be reached: it is Ready, and its credentials were read."""
+
+    def relabelled(space: ISpaceConnection) -> None:
+        """The labels of one that is engaged are others now."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
