@@ -1,0 +1,411 @@
+"""
+A kcp server as far as providers of spaces go, on a real socket with TLS: logical clusters in memory, their
+Workspaces, ServiceAccounts and tokens; who may what; and how long things take.
+
+What it answers is what kcp's sources say (v0.32.3: ``pkg/reconciler/tenancy/workspace``,
+``pkg/authorization/workspace_content_authorizer.go``, ``pkg/admission/workspacetypeexists``,
+``pkg/server/options/authentication.go``), where they were read for that.  Nothing goes on by itself: a workspace
+takes its next step when somebody asks for something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.ssl import PrivateCertificate
+from twisted.python.failure import Failure
+from twisted.web import resource, server
+from twisted.web.http import Request
+
+from twisted_exec.api.kinds import (
+    CLUSTERROLEBINDINGS,
+    NAMESPACES,
+    SELFSUBJECTREVIEWS,
+    SERVICEACCOUNTS,
+    TOKENREVIEWS,
+)
+from twisted_exec.api.kinds.kind import Kind
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
+from twisted_exec.api.times import timestamp
+from twisted_exec.kube.interfaces import Object
+from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.tls.authority import Authority
+
+reactor: Any = _reactor
+SERVING = Authority.create("kcp")
+_ISSUED = SERVING.issue_server(["127.0.0.1", "localhost"])
+CERTIFICATE = PrivateCertificate.loadPEM(_ISSUED.key_pem + _ISSUED.certificate_pem)
+TENANCY = "tenancy.kcp.io"
+WORKSPACES = Kind(
+    resource=Resource(TENANCY, "v1alpha1", "workspaces", "Workspace", namespaced=False),
+    singular="workspace",
+    has_status=True,
+)
+KINDS = (NAMESPACES, SERVICEACCOUNTS, CLUSTERROLEBINDINGS, WORKSPACES)
+REVIEWS = (SELFSUBJECTREVIEWS, TOKENREVIEWS)
+FINALIZER = "core.kcp.io/logicalcluster"
+TYPES = ("root:universal", "root:organization")
+
+
+@dataclass
+class LogicalCluster:
+    """
+    What is in one workspace.
+
+    :param id: never given twice.
+    :ivar no_accounts: nothing can be made in it just now, nor are there tokens.
+    """
+
+    id: str
+    path: str
+    has: MemoryCluster = field(default_factory=lambda: MemoryCluster(KINDS))
+    no_accounts: bool = False
+
+
+class _Site(server.Site):
+    """Knows its connections, to end them all."""
+
+    noisy = False
+
+    def __init__(self, root: resource.Resource) -> None:
+        super().__init__(root)
+        self._open: set[Any] = set()
+        self._ended: Deferred[None] | None = None
+
+    def buildProtocol(self, addr: Any) -> Any:
+        channel = super().buildProtocol(addr)
+        assert channel is not None
+        self._open.add(channel)
+        lost = channel.connectionLost
+
+        def connection_lost(reason: Failure) -> None:
+            lost(reason)
+            self._open.discard(channel)
+            if not self._open and self._ended is not None:
+                ended, self._ended = self._ended, None
+                ended.callback(None)
+
+        channel.connectionLost = connection_lost  # type: ignore[method-assign]
+        return channel
+
+    def abort_all(self) -> Deferred[None]:
+        """Fires when they have ended."""
+        self._ended = ended = Deferred()
+        for channel in list(self._open):
+            channel._channel.transport.abortConnection()
+        if not self._open:
+            ended.callback(None)
+        return ended
+
+
+class PlayedKcp(resource.Resource):
+    """
+    :param extra: paths of workspaces that are there from the beginning.
+    :ivar held: what is made does not become ready, and what is deleted does not go.
+    :ivar stalled: no request is answered.
+    :ivar nonsense: every answer is one that means nothing.
+    :ivar forbidden: nobody may anything.
+    """
+
+    isLeaf = True
+
+    def __init__(self, *extra: str) -> None:
+        super().__init__()
+        self.clusters: dict[str, LogicalCluster] = {}
+        self.held = self.stalled = self.nonsense = self.forbidden = False
+        self.asked: list[str] = []
+        """Method and path of every request."""
+        self._ids = itertools.count(1)
+        self._accounts: dict[str, tuple[str, str, str, float]] = {}
+        self._port: Any = None
+        self._number = 0
+        self._add("root")
+        self.renew()
+        for path in extra:
+            parent, _colon, name = path.rpartition(":")
+            self.put(parent, name)
+
+    # The server.
+
+    def listen(self) -> None:
+        """Be there; again at the same port."""
+        self._site = _Site(self)
+        self._port = reactor.listenSSL(
+            self._number, self._site, CERTIFICATE.options(), interface="127.0.0.1"
+        )
+        self._number = self._port.getHost().port
+
+    async def leave(self) -> None:
+        """Be gone, with all connections."""
+        port, self._port = self._port, None
+        if port is not None:
+            await port.stopListening()
+            await self._site.abort_all()
+
+    @property
+    def url(self) -> str:
+        """From outside."""
+        return f"https://127.0.0.1:{self._number}"
+
+    @property
+    def inside(self) -> str:
+        """The other viewpoint."""
+        return f"https://localhost:{self._number}"
+
+    def restart(self) -> None:
+        """kcp-admin's token is another; those of accounts are as they were."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Another token for kcp-admin."""
+        self.admin = f"admin-{uuid.uuid4()}"
+
+    def revoke(self) -> None:
+        """Nobody has kcp-admin's token."""
+        self.admin = ""
+
+    # Workspaces.
+
+    def at(self, path: str) -> LogicalCluster | None:
+        """By path or id."""
+        return next((c for c in self.clusters.values() if path in (c.path, c.id)), None)
+
+    def put(self, parent: str, name: str) -> Object:
+        """Somebody makes a workspace; it is ready at once."""
+        cluster = self.at(parent)
+        assert cluster is not None, parent
+        made = self._make(cluster, {"metadata": {"name": name}, "spec": {}})
+        held, self.held = self.held, False
+        while made["status"]["phase"] != "Ready":
+            made = self._step(cluster, made)
+        self.held = held
+        return made
+
+    def drop(self, parent: str, name: str) -> None:
+        """Somebody deletes a workspace, and all that was in it is gone."""
+        cluster = self.at(parent)
+        if cluster is not None:
+            key = (WORKSPACES.resource, "", name)
+            self._end(cluster, cluster.has.objects[key])
+
+    def set(self, parent: str, name: str, phase: str, **status: Any) -> None:
+        """A workspace is in another phase."""
+        cluster = self.at(parent)
+        assert cluster is not None
+        found = cluster.has.objects[(WORKSPACES.resource, "", name)]
+        self._store(cluster, {**found, "status": {"phase": phase, **status}})
+
+    def paths(self) -> list[str]:
+        """All workspaces that there are, root aside."""
+        found = (
+            f"{cluster.path}:{name}"
+            for cluster in self.clusters.values()
+            for resource_, _namespace, name in cluster.has.objects
+            if resource_ == WORKSPACES.resource
+        )
+        return sorted(found)
+
+    def go_on(self) -> None:
+        """Every workspace takes a step."""
+        for cluster in list(self.clusters.values()):
+            for key, found in list(cluster.has.objects.items()):
+                if key[0] == WORKSPACES.resource:
+                    self._step(cluster, found)
+
+    def _add(self, path: str) -> LogicalCluster:
+        made = LogicalCluster("root" if path == "root" else f"{next(self._ids):x}kvk3gvg", path)
+        self.clusters[made.id] = made
+        return made
+
+    def _make(self, cluster: LogicalCluster, obj: Object) -> Object:
+        kind = obj.setdefault("spec", {}).setdefault("type", {"name": "universal", "path": "root"})
+        if f"{kind.get('path')}:{kind.get('name')}" not in TYPES:
+            told = "workspace type cannot be resolved"
+            name = obj["metadata"]["name"]
+            raise Forbidden(f'workspaces.{TENANCY} "{name}" is forbidden: {told}')
+        obj["metadata"].setdefault("annotations", {})["experimental.tenancy.kcp.io/owner"] = "{}"
+        obj["metadata"]["finalizers"] = [FINALIZER]
+        made: Object = _now(cluster.has.client().create(WORKSPACES.resource, obj))
+        return self._store(cluster, {**made, "status": {"phase": "Scheduling"}})
+
+    def _store(self, cluster: LogicalCluster, obj: Object) -> Object:
+        key = (WORKSPACES.resource, "", obj["metadata"]["name"])
+        return cluster.has.put(key, json.loads(json.dumps(obj)))
+
+    def _step(self, cluster: LogicalCluster, found: Object) -> Object:
+        if self.held:
+            return found
+        phase = found["status"]["phase"]
+        if found["metadata"].get("deletionTimestamp"):
+            if phase == "Deleting":
+                self._end(cluster, found)
+                return found
+            return self._store(cluster, {**found, "status": {"phase": "Deleting"}})
+        if phase == "Scheduling":
+            path = f"{cluster.path}:{found['metadata']['name']}"
+            where = {"cluster": self._add(path).id, "URL": f"{self.url}/clusters/{path}"}
+            now = {"phase": "Initializing", "initializers": ["root:universal"]}
+            return self._store(
+                cluster, {**found, "spec": {**found["spec"], **where}, "status": now}
+            )
+        if phase == "Initializing":
+            return self._store(cluster, {**found, "status": {"phase": "Ready"}})
+        return found
+
+    def _end(self, cluster: LogicalCluster, found: Object) -> None:
+        path = f"{cluster.path}:{found['metadata']['name']}"
+        for each in list(self.clusters.values()):
+            if each.path == path or each.path.startswith(f"{path}:"):
+                del self.clusters[each.id]
+        cluster.has.remove((WORKSPACES.resource, "", found["metadata"]["name"]))
+
+    # Requests.
+
+    def render(self, request: Request) -> bytes | int:
+        uri = request.uri.decode("ascii")
+        self.asked.append(f"{request.method.decode()} {uri.partition('?')[0]}")
+        if self.stalled:
+            return server.NOT_DONE_YET
+        if self.nonsense:
+            return self._tell(request, {"nonsense": True})
+        try:
+            told = self._answer(request, unquote(uri.partition("?")[0]))
+        except APIError as refused:
+            return self._tell(request, refused.to_status(), refused.code)
+        return told if isinstance(told, int) else self._tell(request, told)
+
+    def _answer(self, request: Request, path: str) -> Object | int:
+        told = (request.getHeader("authorization") or "").removeprefix("Bearer ")
+        account = self._account(told)
+        if account is None and (not self.admin or told != self.admin):
+            raise Unauthorized()
+        self.go_on()
+        _empty, clusters, where, *rest = path.split("/")
+        cluster = self.at(where) if clusters == "clusters" else None
+        user = f"system:serviceaccount:{account[1]}" if account else "kcp-admin"
+        if self.forbidden or cluster is None or not self._may(account, cluster):
+            raise Forbidden(f'forbidden: User "{user}" cannot {path}: access denied')
+        return self._done(request, cluster, _Target.of(rest), user)
+
+    def _account(self, token: str) -> tuple[str, str, str, float] | None:
+        found = self._accounts.get(token)
+        if found is None or found[3] <= reactor.seconds():
+            return None
+        cluster = self.clusters.get(found[0])
+        namespace, _colon, name = found[1].partition(":")
+        there = cluster and cluster.has.objects.get((SERVICEACCOUNTS.resource, namespace, name))
+        return found if there and there["metadata"]["uid"] == found[2] else None
+
+    def _may(self, account: tuple[str, str, str, float] | None, cluster: LogicalCluster) -> bool:
+        if account is None:
+            return True
+        namespace, _colon, name = account[1].partition(":")
+        wanted = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        return cluster.id == account[0] and any(
+            wanted in binding["subjects"] and binding["roleRef"]["name"] == "cluster-admin"
+            for key, binding in cluster.has.objects.items()
+            if key[0] == CLUSTERROLEBINDINGS.resource
+        )
+
+    def _done(
+        self, request: Request, cluster: LogicalCluster, target: _Target, user: str
+    ) -> Object | int:
+        client, kind = cluster.has.client(), target.resource
+        body = json.loads(request.content.read() or b"{}")  # type: ignore[union-attr]
+        if request.method == b"POST":
+            return self._created(cluster, target, body, user)
+        if request.method == b"DELETE":
+            uid = (body.get("preconditions") or {}).get("uid", "")
+            gone: Object = _now(client.delete(kind, target.name, target.namespace, uid=uid))
+            return gone
+        if target.name:
+            found: Object = _now(client.get(kind, target.name, target.namespace))
+            return found
+        if b"watch" in request.args:  # type: ignore[operator]
+            return self._watch(request, cluster, target)
+        listed: Object = _now(client.list(kind, target.namespace))
+        return listed
+
+    def _created(self, cluster: LogicalCluster, target: _Target, body: Object, user: str) -> Object:
+        if target.resource == SELFSUBJECTREVIEWS.resource:
+            return {**body, "status": {"userInfo": {"username": user}}}
+        if target.resource == TOKENREVIEWS.resource:
+            known = self._account(body["spec"]["token"])
+            fine = known is not None and known[0] == cluster.id
+            return {**body, "status": {"authenticated": True} if fine else {"error": "no"}}
+        if cluster.no_accounts:
+            raise Forbidden("forbidden: nothing can be made here just now")
+        if target.subresource == "token":
+            return self._token(cluster, target, body)
+        if target.resource == WORKSPACES.resource:
+            return self._make(cluster, body)
+        made: Object = _now(cluster.has.client().create(target.resource, body, target.namespace))
+        return made
+
+    def _token(self, cluster: LogicalCluster, target: _Target, body: Object) -> Object:
+        found: Object = _now(
+            cluster.has.client().get(target.resource, target.name, target.namespace)
+        )
+        token, until = f"account-{uuid.uuid4()}", reactor.seconds()
+        until += body["spec"]["expirationSeconds"]
+        whose = f"{target.namespace}:{target.name}"
+        self._accounts[token] = (cluster.id, whose, found["metadata"]["uid"], until)
+        return {**body, "status": {"token": token, "expirationTimestamp": timestamp(until)}}
+
+    def _watch(self, request: Request, cluster: LogicalCluster, target: _Target) -> int:
+        def tell(kind: str, obj: Object) -> None:
+            request.write(json.dumps({"type": kind, "object": obj}).encode() + b"\n")
+
+        version = request.args[b"resourceVersion"][0].decode()  # type: ignore[index]
+        request.setHeader(b"Content-Type", b"application/json")
+        request.write(b"")
+        watching: Deferred[None] = cluster.has.client().watch(
+            target.resource, tell, resource_version=version
+        )
+        watching.addErrback(lambda failure: failure.trap(CancelledError, APIError) and None)
+        request.notifyFinish().addErrback(lambda _left: watching.cancel())
+        return server.NOT_DONE_YET
+
+    def _tell(self, request: Request, document: Object, code: int = 200) -> bytes:
+        request.setResponseCode(code)
+        request.setHeader(b"Content-Type", b"application/json")
+        return json.dumps(document).encode()
+
+
+@dataclass(frozen=True)
+class _Target:
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @classmethod
+    def of(cls, parts: list[str]) -> _Target:
+        """:raises NotFound: nothing of the kind is served."""
+        rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+        group = "" if parts[:1] == ["api"] else parts[1]
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        plural, name, subresource, *_more = [*rest, "", "", ""]
+        for kind in (*KINDS, *REVIEWS):
+            if (kind.resource.group, kind.resource.plural) == (group, plural):
+                return cls(kind.resource, namespace, name, subresource)
+        raise NotFound(plural, "", group, "the server could not find the requested resource")
+
+
+def _now(asking: Deferred[Any]) -> Any:
+    """What a cluster in memory answers, which it does at once."""
+    told: list[Any] = []
+    asking.addBoth(told.append)
+    if isinstance(told[0], Failure):
+        told[0].raiseException()
+    return told[0]
