@@ -190,6 +190,10 @@ class Listener:
         self.told.append(("engaged", str(space.name)))
         self.there.append(space)
 
+    def relabelled(self, space: ISpaceConnection) -> None:
+        """See :class:`ISpaceListener`."""
+        self.told.append(("relabelled", str(space.name)))
+
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
         """See :class:`ISpaceListener`."""
         self.told.append(("disengaged", str(space.name), reason))

@@ -455,6 +455,19 @@ class RotationTests(ClientTestCase):
         self.clock.advance(1)
         self.assertEqual(client.connection("one").config().token, "t0")
 
+    def test_reread(self) -> None:
+        """Who keeps a client of their own over a Space has the same look."""
+        self.hub.both()
+        slow = Slow(self.hub.cluster.client())
+        connection = self.make(hub=slow).connection("one")
+        refused = connection.config()
+        looking = connection.reread(refused)
+        self.assertEqual(len(slow.waiting), 1)
+        self.hub.secret(kubeconfig(token="t2"))
+        self.assertTrue(self.successResultOf(connection.reread(refused)))
+        slow.answer()
+        self.assertTrue(self.successResultOf(looking))
+
     def test_one_look_for_all(self) -> None:
         """However many are answered 401 at once, the Secret is looked at once."""
         self.hub.both()
@@ -629,6 +642,16 @@ class LifetimeTests(ClientTestCase):
         asking = self.secrets(client.get("dead"))
         self.successResultOf(self.secrets(client.get("one")))
         self.assertNoResult(asking)
+
+    def test_relabelled(self) -> None:
+        """Who chooses Spaces by their labels hears when these change."""
+        self.hub.both()
+        client = self.make()
+        self.hub.space(labels={"zone": "a"})
+        self.hub.space(labels={"zone": "a"}, note="something else")
+        heard = [("engaged", "default/one"), ("relabelled", "default/one")]
+        self.assertEqual(self.listener.told, heard)
+        self.assertEqual(client.connection("one").labels, {"zone": "a"})
 
     def test_listeners(self) -> None:
         """Who comes later hears of those that are there; who fails, or has left, is no matter."""

@@ -230,8 +230,10 @@ class SpaceClient(Service):
             self._disengage(followed, "it is being deleted")
         elif before.physical_uid and view.physical_uid not in ("", before.physical_uid):
             self._exchange(followed)
-        if followed.connection is not None:
-            followed.connection.labels = view.labels
+        connection = followed.connection
+        if connection is not None and connection.labels != view.labels:
+            connection.labels = view.labels
+            self._followers.tell("relabelled", connection)
         self._use(followed, before.secret, view.secret)
 
     def _use(self, followed: Followed, before: SecretRef | None, ref: SecretRef | None) -> None:

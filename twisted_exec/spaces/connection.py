@@ -117,6 +117,7 @@ class SpaceConnection:
         self.name, self.uid = view.name, view.uid
         self.labels: Mapping[str, str] = view.labels
         self._label, self._credentials, self._trouble = view.label, credentials, trouble
+        self._look = look
         self._client = LateClient(view.label, self.config, make, reread=look)
         self.client: IKubeClient = self._client
         self._gone = ""
@@ -135,6 +136,10 @@ class SpaceConnection:
         if self._gone or found is None:
             raise ServiceUnavailable(f"{self._label} cannot be reached: {self.problem}")
         return found
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :meth:`ISpaceConnection.reread`."""
+        return self._look(refused)
 
     def when_gone(self) -> Deferred[str]:
         """See :meth:`ISpaceConnection.when_gone`."""
