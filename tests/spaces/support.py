@@ -179,20 +179,24 @@ class _Asking:
 
 @implementer(ISpaceListener)
 class Listener:
-    """:ivar told: what it heard, in order."""
+    """
+    :ivar told: what it heard of beginnings and ends, in order.
+    :ivar changes: of which it heard that they changed.
+    """
 
     def __init__(self) -> None:
         self.told: list[tuple[str, ...]] = []
         self.there: list[ISpaceConnection] = []
+        self.changes: list[ISpaceConnection] = []
 
     def engaged(self, space: ISpaceConnection) -> None:
         """See :class:`ISpaceListener`."""
         self.told.append(("engaged", str(space.name)))
         self.there.append(space)
 
-    def relabelled(self, space: ISpaceConnection) -> None:
+    def changed(self, space: ISpaceConnection) -> None:
         """See :class:`ISpaceListener`."""
-        self.told.append(("relabelled", str(space.name)))
+        self.changes.append(space)
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
         """See :class:`ISpaceListener`."""

@@ -643,15 +643,19 @@ class LifetimeTests(ClientTestCase):
         self.successResultOf(self.secrets(client.get("one")))
         self.assertNoResult(asking)
 
-    def test_relabelled(self) -> None:
-        """Who chooses Spaces by their labels hears when these change."""
+    def test_changed(self) -> None:
+        """Who chooses Spaces by labels, or waits for other credentials, hears of both, once each."""
         self.hub.both()
         client = self.make()
+        connection = client.connection("one")
+        self.assertEqual(self.listener.changes, [])
         self.hub.space(labels={"zone": "a"})
         self.hub.space(labels={"zone": "a"}, note="something else")
-        heard = [("engaged", "default/one"), ("relabelled", "default/one")]
-        self.assertEqual(self.listener.told, heard)
-        self.assertEqual(client.connection("one").labels, {"zone": "a"})
+        self.assertEqual(self.listener.changes, [connection])
+        self.assertEqual(connection.labels, {"zone": "a"})
+        self.hub.secret(kubeconfig(token="t2"))
+        self.hub.secret(kubeconfig(token="t2"))
+        self.assertEqual(self.listener.changes, [connection] * 2)
 
     def test_listeners(self) -> None:
         """Who comes later hears of those that are there; who fails, or has left, is no matter."""

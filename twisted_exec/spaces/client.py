@@ -233,7 +233,7 @@ class SpaceClient(Service):
         connection = followed.connection
         if connection is not None and connection.labels != view.labels:
             connection.labels = view.labels
-            self._followers.tell("relabelled", connection)
+            self._followers.tell("changed", connection)
         self._use(followed, before.secret, view.secret)
 
     def _use(self, followed: Followed, before: SecretRef | None, ref: SecretRef | None) -> None:
@@ -260,20 +260,24 @@ class SpaceClient(Service):
     def _read(self, followed: Followed) -> None:
         """Take the credentials as they are known by now, and engage who can be reached."""
         ref, credentials = followed.view.secret, followed.credentials
+        others = False
         if ref is None:
-            credentials.missing(followed.view.no_secret)
+            others = credentials.missing(followed.view.no_secret)
         elif (secret := self._secrets.get(ref)) is not None or self._secrets.is_gone(ref):
-            credentials.watched(ref, secret)
-        self._settle(followed)
+            others = credentials.watched(ref, secret)
+        self._settle(followed, others=others)
 
-    def _settle(self, followed: Followed) -> None:
+    def _settle(self, followed: Followed, *, others: bool = False) -> None:
         found, view = followed.credentials.config, followed.view
         had, followed.leads_to = followed.leads_to, found or followed.leads_to
         if not view.physical_uid and had and found and is_elsewhere(had, found):
             self._disengage(followed, "its kubeconfig leads to another server now")
         usable = found is not None and not followed.exchanging
-        if view.ready and not view.deleting and usable and followed.connection is None:
-            self._engage(followed)
+        if followed.connection is None:
+            if view.ready and not view.deleting and usable:
+                self._engage(followed)
+        elif others:
+            self._followers.tell("changed", followed.connection)
 
     def _exchange(self, followed: Followed) -> None:
         """
@@ -295,8 +299,8 @@ class SpaceClient(Service):
 
     def _look_of(self, followed: Followed) -> Look:
         def looked(ref: SecretRef, secret: Object) -> None:
-            followed.credentials.looked(ref, secret)
-            self._settle(followed)
+            others = followed.credentials.looked(ref, secret)
+            self._settle(followed, others=others)
 
         credentials = followed.credentials
         return Look(

@@ -72,8 +72,8 @@ class ISpaceListener(Interface):
     def engaged(space: ISpaceConnection) -> None:
         """It can be reached: it is Ready, and its credentials were read."""
 
-    def relabelled(space: ISpaceConnection) -> None:
-        """The labels of one that is engaged are others now."""
+    def changed(space: ISpaceConnection) -> None:
+        """Labels or credentials of one that is engaged are others now: what failed is worth trying again."""
 
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
