@@ -8,7 +8,12 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
-from twisted_exec.kube.work_queue import LONGEST_PAUSE_SECONDS, MAX_WORKERS, WorkQueue
+from twisted_exec.kube.work_queue import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    MAX_WORKERS,
+    WorkQueue,
+)
 
 
 class QueueTests(SynchronousTestCase):
@@ -59,6 +64,22 @@ class QueueTests(SynchronousTestCase):
             self.clock.advance(LONGEST_PAUSE_SECONDS)
             self.assertEqual(len(self.begun), number + 1)
         self.assertEqual(self.told[-1], ("down", 11))
+
+    def test_hurry(self) -> None:
+        """What somebody has mended is tried at once, and its pauses begin anew."""
+        self.queue.hurry("a")
+        self.waiting["a"].errback(ServiceUnavailable("down"))
+        for _ in range(10):
+            self.clock.advance(LONGEST_PAUSE_SECONDS)
+            self.waiting["a"].errback(ServiceUnavailable("down"))
+        begun = len(self.begun)
+        self.queue.hurry("a")
+        self.clock.advance(0)
+        self.assertEqual(len(self.begun), begun + 1)
+        self.queue.hurry("a")  # it is being looked at: once more behind that
+        self.waiting["a"].errback(ServiceUnavailable("down"))
+        self.clock.advance(FIRST_PAUSE_SECONDS)
+        self.assertEqual(len(self.begun), begun + 2)
 
     def test_a_bug(self) -> None:
         """Any other failure is logged, and tried again as well."""

@@ -80,6 +80,17 @@ class WorkQueue(Generic[K]):
         elif work.timer is None:
             self._begin(key, work)
 
+    def hurry(self, key: K) -> None:
+        """
+        Look at a key now, although it failed lately: somebody has changed what made it fail, and waits.
+        """
+        work = self._work.get(key)
+        if work is not None and work.timer is not None and not self._stopped:
+            work.backoff.reset()
+            work.timer.reset(0.0)
+        else:
+            self.add(key)
+
     def stop(self) -> Deferred[None]:
         """Cancel all work; fires when none is left."""
         self._stopped = True

@@ -46,6 +46,23 @@ def viewpoints_of(space: Mapping[str, Any]) -> tuple[str, ...]:
     return spaces.VIEWPOINTS if scope == spaces.BOTH else (str(scope),)
 
 
+def misplaced(space: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Why a Space cannot be kept where it is: reason and message; ``None`` when it can."""
+    name, namespace = provider_of(space), space["metadata"].get("namespace", "")
+    if not name:
+        return (
+            "NoProvider",
+            f"a {type_of(space)} Space belongs to a provider: set spec.SpaceProviderDescName",
+        )
+    if namespace != spaces.namespace_of(name):
+        return (
+            "WrongNamespace",
+            f'Spaces of provider "{name}" live in namespace {spaces.namespace_of(name)}, not in '
+            f"{namespace}: make it there, and delete this one",
+        )
+    return None
+
+
 def said(space: Mapping[str, Any]) -> Physical:
     """What a Space that belongs to a provider stands for, by its name and its annotations."""
     annotations = space["metadata"].get("annotations") or {}

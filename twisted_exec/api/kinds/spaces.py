@@ -23,7 +23,16 @@ from twisted_exec.api.kinds.kind import Kind, Object
 from twisted_exec.api.kinds.paths import TROUBLE, column, condition
 from twisted_exec.api.kinds.rules import Fixed, Rule, Spec
 from twisted_exec.api.kinds.shapes import METAV1_CONDITIONS
-from twisted_exec.api.schema import Schema, array, integer, mapping, moment, string, struct
+from twisted_exec.api.schema import (
+    Schema,
+    array,
+    boolean,
+    integer,
+    mapping,
+    moment,
+    string,
+    struct,
+)
 
 LONGEST_PROVIDER_NAME = 63 - len(spaces.NAMESPACE_PREFIX)
 """A namespace is called after it."""
@@ -174,7 +183,20 @@ _SPACE_STATUS = struct(
             "What of its kubeconfigs is no secret, for users who come as themselves.",
             keys=["viewpoint"],
         ),
+        "physicalSpace": struct(
+            {
+                "name": string("Its name, as its provider calls it."),
+                "parent": string("Where it lies, in the provider's words; empty for the default."),
+                "found": boolean("It was there at least once."),
+            },
+            required=["name"],
+            description="What it stands for: written before it is asked for, and not changed by "
+            "annotations any more.",
+        ),
         "physicalUID": string("Tells what it stands for from another one of that name."),
+        "rotated": string(
+            "The value of the annotation space.twisted-exec.dev/rotate that was answered last."
+        ),
         "credentialsExpireTime": moment(
             "When the first of its credentials ends, if that is known."
         ),
