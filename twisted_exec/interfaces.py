@@ -35,6 +35,14 @@ door                      what is behind it
 :class:`ILeaves`          the leaf clusters of a node server: ``nodeserver.leaves``
 :class:`ILeaf`            one of them: ``nodeserver.leaf``
 :class:`IRootPods`        the Pods of the root on their Nodes: ``nodeserver.root_pods``
+:class:`ISpaceProvider`   makes control planes, and lists them: ``spacemanager.providers``
+:class:`IRotates`         besides it: that can give new credentials
+:class:`IProviders`       the providers of a space manager: ``spacemanager.providers_kept``
+:class:`IProviderView`    one of them, and what it told last: ``spacemanager.provider_view``
+:class:`ISpaces`          the Spaces that a manager keeps
+:class:`ISpaceClient`     API servers by the names of Spaces: ``spaces.client``
+:class:`ISpaceConnection`  one of them, for as long as it is there
+:class:`ISpaceListener`   who wants to know which there are
 :class:`ILeases`          one Lease: ``kube.election.ClientLeases``, ``apiserver.leading``
 :class:`ILeader`          acts while it leads: ``kube.leading.Leading``
 :class:`IAuthenticator`   who asks: ``auth.x509``, ``auth.tokens`` ...
@@ -82,6 +90,26 @@ from twisted_exec.runtimes.interfaces import (
     IShutdown,
     MachineFacts,
 )
+from twisted_exec.spacemanager.interfaces import (
+    Access,
+    Around,
+    IProviders,
+    IProviderView,
+    IRotates,
+    ISpaceProvider,
+    ISpaces,
+    Look,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spaces.interfaces import (
+    ISpaceClient,
+    ISpaceConnection,
+    ISpaceListener,
+    SpaceName,
+)
 from twisted_exec.storage.interfaces import IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     COMPLETED,
@@ -121,6 +149,8 @@ __all__ = [
     "REVOKED",
     "SESSION_DELETED",
     "SHUTTING_DOWN",
+    "Access",
+    "Around",
     "Attributes",
     "Break",
     "CannotStart",
@@ -153,22 +183,36 @@ __all__ = [
     "IOpeningAdmission",
     "IOperable",
     "IPoollet",
+    "IProviderView",
+    "IProviders",
     "IRestarting",
     "IRootPods",
+    "IRotates",
     "IRuleSource",
     "IRulesAuthorizer",
     "IRun",
     "IShutdown",
+    "ISpaceClient",
+    "ISpaceConnection",
+    "ISpaceListener",
+    "ISpaceProvider",
+    "ISpaces",
     "IStorage",
     "IStreamLocator",
     "IWatch",
     "LeafNode",
     "LeafPod",
     "Location",
+    "Look",
     "MachineFacts",
     "Opening",
+    "Physical",
+    "ProviderSpec",
     "Role",
+    "SpaceInfo",
+    "SpaceName",
     "Subject",
     "TerminalSize",
     "User",
+    "Wanted",
 ]

@@ -74,7 +74,7 @@ class UnitTests(SynchronousTestCase):
         for name, unit in units().items():
             options = deploy.options_of(deploy.with_own_user(unit.command())[3:])
             self.assertGreaterEqual(
-                float(unit.one("TimeoutStopSec")), options["drain-seconds"] + 20, name
+                float(unit.one("TimeoutStopSec")), options.get("drain-seconds", 0.0) + 20, name
             )
             self.assertEqual(unit.one("KillMode"), "mixed", name)
             self.assertEqual(unit.one("Type"), "notify", name)

@@ -13,13 +13,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.nodeserver.support import simple
+from tests.spacemanager.support import Hub
 from twisted_exec.api.dialects import DEFAULT
+from twisted_exec.api.spaces import SPACES
 from twisted_exec.apiserver.aggregated.ground import Aggregated, Behind
 from twisted_exec.nodeserver.leaf_metrics import LeafMetrics
 from twisted_exec.observe.audit import SUBJECT_KEYS, Trail
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.metrics import ExpiryMetrics, SessionMetrics
 from twisted_exec.poollet import acting, around, plan
+from twisted_exec.spacemanager.figures import CallFigures, SpaceFigures
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.wire import remotecommand
@@ -63,6 +66,8 @@ class ObservingPageTests(SynchronousTestCase):
         SessionMetrics(registry).refused(403)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         LeafMetrics(registry, simple()[1])
+        CallFigures(registry).called("p", "get", 1.0, 502)
+        self.show_spaces(registry)
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
         samples = [one for metric in registry.collect() for one in metric.samples]
@@ -72,6 +77,18 @@ class ObservingPageTests(SynchronousTestCase):
         for sample in samples:
             for label in sample.labels:
                 self.assertIn(f"``{label}``", told, sample.name)
+
+    def show_spaces(self, registry: CollectorRegistry) -> None:
+        """Have a Space whose credentials end."""
+        hub = Hub()
+        hub.desc("here")
+        hub.space("a", "here", Type="managed")
+        key = (SPACES, "spaceprovider-here", "a")
+        hub.cluster.objects[key]["status"] = {"credentialsExpireTime": "2027-01-01T00:00:00Z"}
+        providers = hub.providers()
+        providers.startService()
+        self.addCleanup(providers.stopService)
+        SpaceFigures(registry, lambda: (providers, hub.spaces), hub.now)
 
     def test_events(self) -> None:
         """Why a poollet's Events are posted."""

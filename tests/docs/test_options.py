@@ -16,6 +16,7 @@ from twisted_exec.nodeserver import tap as nodeserver
 from twisted_exec.poollet import tap as poollet
 from twisted_exec.runtimes import tap as runtimes
 from twisted_exec.runtimes.machinebroker import tap as machinebroker
+from twisted_exec.spacemanager import tap as spacemanager
 from twisted_exec.standalone import tap as standalone
 
 from . import pages
@@ -27,6 +28,7 @@ TAPS = {
     "exec-runtime": runtimes.Options,
     "exec-broker": machinebroker.Options,
     "exec-nodeserver": nodeserver.Options,
+    "exec-spacemanager": spacemanager.Options,
 }
 
 Told = dict[str, str | None]

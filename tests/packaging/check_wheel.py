@@ -20,6 +20,7 @@ PROGRAMS = (
     "exec-nodeserver",
     "exec-poollet",
     "exec-runtime",
+    "exec-spacemanager",
     "exec-standalone",
 )
 PLUGINS = ("twisted/plugins/twisted_exec_plugins.py", "twisted/plugins/twisted_exec_drivers.py")

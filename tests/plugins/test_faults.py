@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.apiserver.test_tap import arguments
 from tests.poollet.test_tap import KUBECONFIG
 from tests.runtimes.test_tap import CONFIG
+from twisted_exec.observe import program as program_module
 
 from .test_plugins import PROGRAMS
 
@@ -68,6 +69,7 @@ class OptionTests(SynchronousTestCase):
                 "--tls-private-key-file=tls.key",
             ],
             "exec-runtime": [f"--config={config}", f"--iri-listen={target}"],
+            "exec-spacemanager": [f"--kubeconfig={kubeconfig}"],
             "exec-standalone": [f"--state-dir={self.mktemp()}"],
         }
 
@@ -94,7 +96,7 @@ class OptionTests(SynchronousTestCase):
                 continue
             module = import_module(maker.module)
             for name in ("steady_timers", "stop_once"):
-                self.patch(module, name, lambda reactor: None)
+                self.patch(program_module, name, lambda reactor: None)
             asked: set[str] = set()
             for words in (least[maker.tapname], *self.otherwise().get(maker.tapname, [])):
                 options = remembering(module.Options)
@@ -137,9 +139,8 @@ class OptionTests(SynchronousTestCase):
     def refusal(self, program: str, words: list[str]) -> str:
         """The line with which a command line is refused."""
         (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == program]
-        module = import_module(maker.module)
         for name in ("steady_timers", "stop_once"):
-            self.patch(module, name, lambda reactor: None)
+            self.patch(program_module, name, lambda reactor: None)
         options = maker.options()
         with self.assertRaises(SystemExit) as caught:
             options.parseOptions(words)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from zope.interface.verify import verifyObject
 
 import twisted
 from twisted_exec.interfaces import IAPIServer, IMachineRuntime, IPoollet
+from twisted_exec.observe import program as program_module
 from twisted_exec.tls.pki import create_pki, write_kubeconfig
 
 PROGRAMS = [
@@ -28,6 +28,7 @@ PROGRAMS = [
     "exec-nodeserver",
     "exec-poollet",
     "exec-runtime",
+    "exec-spacemanager",
     "exec-standalone",
 ]
 
@@ -66,7 +67,7 @@ class DoorTests(SynchronousTestCase):
         options.parseOptions(arguments)
         prepared: list[object] = []
         for name in ("steady_timers", "stop_once"):
-            self.patch(import_module(maker.module), name, prepared.append)
+            self.patch(program_module, name, prepared.append)
         service: object = maker.makeService(options)
         self.assertEqual(prepared, [reactor] * 2, "time and signals are as every program has them")
         return service

@@ -42,6 +42,9 @@ class HubSpaces:
         self._hub = hub
         self.followers = Followers("the Spaces")
 
+    def all(self) -> Sequence[Object]:
+        return [o for (resource, _, _), o in self._hub.objects.items() if resource == SPACES]
+
     def of_provider(self, name: str) -> Sequence[Object]:
         return [
             space

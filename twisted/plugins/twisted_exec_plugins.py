@@ -52,6 +52,13 @@ nodeserver = ServiceMaker(
     "exec-nodeserver",
 )
 
+spacemanager = ServiceMaker(
+    "exec-spacemanager",
+    "twisted_exec.spacemanager.tap",
+    "A registry of control planes: Spaces, their providers, their credentials.",
+    "exec-spacemanager",
+)
+
 standalone = ServiceMaker(
     "exec-standalone",
     "twisted_exec.standalone.tap",

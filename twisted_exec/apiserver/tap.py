@@ -24,9 +24,8 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.apiserver.signer import CAPair
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics, new_registry
-from twisted_exec.observe.program import duration, refusal, seconds, stop_once, tell_start
+from twisted_exec.observe.program import duration, make_service, seconds
 from twisted_exec.storage.option import FORMS, storage_option
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
@@ -234,20 +233,16 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with one line, when the options cannot work.
     """
-    from twisted.internet import reactor
+    wrong = (KubeConfigError, TLSConfigError)
+    return make_service(options.program, lambda reactor: _server(options, reactor), wrong)
 
-    steady_timers(reactor)
-    stop_once(reactor)
+
+def _server(options: Options, reactor: Any) -> APIServer:
     audit = JSONLinesAudit(options["audit-log"])
-    try:
-        metrics = new_registry()
-        ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
-        store = options["storage"](reactor)
-        server = APIServer(settings(options), store, audit, reactor, metrics=metrics)
-    except (KubeConfigError, TLSConfigError) as error:
-        raise refusal(options.program, str(error)) from None
-    tell_start(server.when_ready(), options.program, reactor)
-    return server
+    metrics = new_registry()
+    ExpiryMetrics(metrics, Expiry(options.certificates()).ends)
+    store = options["storage"](reactor)
+    return APIServer(settings(options), store, audit, reactor, metrics=metrics)
 
 
 def settings(options: Options) -> Settings:

@@ -34,9 +34,8 @@ from twisted_exec.nodeserver.syncer import Syncer
 from twisted_exec.nodeserver.syncer_options import SyncOptions
 from twisted_exec.nodeserver.upkeep import Upkeep
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import refusal, stop_once, tell_start
+from twisted_exec.observe.program import make_service
 from twisted_exec.observe.reader import ConfigError
 from twisted_exec.observe.starting import Outlived
 from twisted_exec.tls.errors import TLSConfigError
@@ -57,17 +56,8 @@ class Options(ServerOptions, LeafOptions, NodeOptions, SyncOptions):
 
 def makeService(options: Options) -> IService:
     """The node server that the command line describes; nothing is opened yet."""
-    from twisted.internet import reactor
-
-    steady_timers(reactor)
-    stop_once(reactor)
-    try:
-        program = _program(options, reactor)
-    except (ConfigError, KubeConfigError, TLSConfigError) as problem:
-        raise refusal(PROGRAM, str(problem)) from None
-    tell_start(program.served.when_ready(), PROGRAM, reactor)
-    service: IService = program
-    return service
+    wrong = (ConfigError, KubeConfigError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
 
 def _program(options: Options, reactor: Any) -> Outlived[NodeServer]:

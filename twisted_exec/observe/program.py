@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from errno import EACCES, EADDRINUSE, EADDRNOTAVAIL
 from functools import wraps
 from socket import gaierror
-from typing import Any
+from typing import Any, Protocol, cast
 
+from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorCore
@@ -27,6 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import Options, UsageError
 
+from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.notify import READY, STOPPING, notify
 from twisted_exec.wire.upgrade import read_origin
 
@@ -188,6 +190,38 @@ def refusal(program: str, why: str) -> SystemExit:
     """What to raise from ``postOptions`` or ``makeService``: Python prints the line, exits with 1."""
     line = " ".join(why.split())
     return SystemExit(f"{program}: {line}; see twistd {program} --help")
+
+
+class Startable(Protocol):
+    """A service that says when it has begun."""
+
+    def when_ready(self) -> Deferred[None]:
+        """Fires when it has; fails with why it cannot."""
+
+
+def make_service(
+    program: str,
+    make: Callable[[Any], Startable],
+    refused: tuple[type[Exception], ...] = (),
+) -> IService:
+    """
+    What each program's ``makeService`` answers; nothing is opened yet.
+
+    :param make: makes the service, given the reactor.
+    :param refused: what it raises when the command line cannot work; the text is the line.
+    :raises SystemExit: with that line.
+    """
+    from twisted.internet import reactor
+
+    steady_timers(reactor)
+    stop_once(reactor)
+    try:
+        made = make(reactor)
+    except refused as problem:
+        raise refusal(program, str(problem)) from None
+    tell_start(made.when_ready(), program, cast(IReactorCore, reactor))
+    service: IService = cast(IService, made)
+    return service
 
 
 def tell_start(ready: Deferred[None], program: str, reactor: IReactorCore) -> None:

@@ -95,6 +95,10 @@ class Outlived(Service, Generic[S]):
     def __init__(self, served: S, close: Callable[[], Deferred[None]]) -> None:
         self.served, self._close = served, close
 
+    def when_ready(self) -> Deferred[None]:
+        """See :meth:`Starting.when_ready`."""
+        return self.served.when_ready()
+
     def startService(self) -> None:
         """Start the service; see its ``when_ready``."""
         super().startService()

@@ -27,9 +27,8 @@ from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import BrowserOptions, refusal, seconds, stop_once, tell_start
+from twisted_exec.observe.program import BrowserOptions, make_service, seconds
 from twisted_exec.poollet import downward
 from twisted_exec.poollet.allowed import place
 from twisted_exec.poollet.around import Domain
@@ -240,17 +239,8 @@ class Program(Service):
 
 def makeService(options: Options) -> IService:
     """The poollet that the command line describes; nothing is opened yet."""
-    from twisted.internet import reactor
-
-    steady_timers(reactor)
-    stop_once(reactor)
-    try:
-        program = _program(options, reactor)
-    except (KubeConfigError, TargetError, TLSConfigError) as problem:
-        raise refusal(PROGRAM, str(problem)) from None
-    tell_start(program.poollet.when_ready(), PROGRAM, reactor)
-    service: IService = program
-    return service
+    wrong = (KubeConfigError, TargetError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
 
 def _program(options: Options, reactor: Any) -> Program:

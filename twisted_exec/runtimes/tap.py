@@ -10,9 +10,8 @@ from twisted.application.service import IService
 
 from twisted_exec.iri.target import TargetError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import refusal, stop_once, tell_start
+from twisted_exec.observe.program import make_service
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
 
@@ -43,17 +42,8 @@ class Options(ServingOptions):
 
 def makeService(options: Options) -> IService:
     """The runtime that the command line describes; nothing is opened yet."""
-    from twisted.internet import reactor
-
-    steady_timers(reactor)
-    stop_once(reactor)
-    try:
-        host = _host(options, reactor)
-    except (ConfigError, TargetError, TLSConfigError) as problem:
-        raise refusal(PROGRAM, str(problem)) from None
-    tell_start(host.when_ready(), PROGRAM, reactor)
-    service: IService = host
-    return service
+    wrong = (ConfigError, TargetError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _host(options, reactor), wrong)
 
 
 def _host(options: Options, reactor: Any) -> RuntimeHost:

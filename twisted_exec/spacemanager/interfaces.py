@@ -289,6 +289,9 @@ class ISpaces(Interface):
 
     synced = Attribute("The Spaces were all read at least once (bool).")
 
+    def all() -> Sequence[Object]:
+        """Those that there are, as last seen; not to be changed."""
+
     def of_provider(name: str) -> Sequence[Object]:
         """The Spaces of one provider, as last seen; not to be changed."""
 

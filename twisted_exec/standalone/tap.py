@@ -10,8 +10,7 @@ from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
 from twisted_exec.apiserver.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
-from twisted_exec.observe.clock import steady_timers
-from twisted_exec.observe.program import seconds, stop_once, tell_start
+from twisted_exec.observe.program import make_service, seconds
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, storage_option
 
@@ -67,24 +66,18 @@ class Options(OIDCOptions):
 
 def makeService(options: Options) -> IService:
     """The service; nothing is opened yet."""
-    from twisted.internet import reactor
+    return make_service(PROGRAM, lambda reactor: Standalone(_settings(options), reactor))
 
-    steady_timers(reactor)
-    stop_once(reactor)
-    standalone = Standalone(
-        Settings(
-            options["state-dir"],
-            options["port"],
-            options["drain-seconds"],
-            options["token-auth-file"] or "",
-            wants_pods_view(options),
-            options["dialect"],
-            options["allowed-origin"],
-            issuers(options),
-            options["storage"],
-        ),
-        reactor,
+
+def _settings(options: Options) -> Settings:
+    return Settings(
+        options["state-dir"],
+        options["port"],
+        options["drain-seconds"],
+        options["token-auth-file"] or "",
+        wants_pods_view(options),
+        options["dialect"],
+        options["allowed-origin"],
+        issuers(options),
+        options["storage"],
     )
-    tell_start(standalone.when_ready(), PROGRAM, reactor)
-    service: IService = standalone
-    return service

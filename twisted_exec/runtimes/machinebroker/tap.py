@@ -18,9 +18,8 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
 from twisted_exec.observe.audit import JSONLinesAudit
-from twisted_exec.observe.clock import steady_timers
 from twisted_exec.observe.metrics import ExpiryMetrics
-from twisted_exec.observe.program import refusal, stop_once, tell_start
+from twisted_exec.observe.program import make_service
 from twisted_exec.observe.starting import Outlived
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
@@ -126,17 +125,8 @@ def _base_url(text: str) -> str:
 
 def makeService(options: Options) -> IService:
     """The broker that the command line describes; nothing is opened yet."""
-    from twisted.internet import reactor
-
-    steady_timers(reactor)
-    stop_once(reactor)
-    try:
-        program = _program(options, reactor)
-    except (KubeConfigError, TargetError, TLSConfigError) as problem:
-        raise refusal(PROGRAM, str(problem)) from None
-    tell_start(program.served.when_ready(), PROGRAM, reactor)
-    service: IService = program
-    return service
+    wrong = (KubeConfigError, TargetError, TLSConfigError)
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
 
 
 def _program(options: Options, reactor: Any) -> Outlived[BrokerHost]:

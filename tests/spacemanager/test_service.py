@@ -1,0 +1,144 @@
+"""Tests for :mod:`twisted_exec.spacemanager.service`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+import treq
+from twisted.application.service import Service
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.spacemanager.support import Hub, HubSpaces
+from twisted_exec.api.kinds import LEASES
+from twisted_exec.api.status import BadGateway
+from twisted_exec.spacemanager.interfaces import Around, IProviders
+from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.tls.errors import TLSConfigError
+
+reactor: Any = _reactor
+
+
+class Loop(HubSpaces, Service):
+    """Stands for what keeps Spaces."""
+
+
+class ManagerCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.hub = Hub()
+        self.loops: list[Loop] = []
+        self.directory = os.path.abspath(self.mktemp())
+
+    def make_loop(self, providers: IProviders, around: Around) -> Loop:
+        made = Loop(self.hub.cluster)
+        self.loops.append(made)
+        return made
+
+    def manager(self, clock: Any = None, **settings: Any) -> SpaceManager:
+        told = Settings(self.directory, **settings)
+        return SpaceManager(
+            told,
+            self.hub.client,
+            self.hub.makers,
+            self.make_loop,
+            clock or self.hub.clock,
+            now=self.hub.now,
+        )
+
+
+class TermTests(ManagerCase):
+    """Who of several acts."""
+
+    def test_one_of_two(self) -> None:
+        """One leads; when it stops the other one takes up what there is, with a loop of its own."""
+        self.hub.desc("here")
+        first, second = self.manager(), self.manager()
+        for each in (first, second):
+            each.startService()
+            self.successResultOf(each.when_ready())
+        self.hub.pass_time(5)
+        self.assertEqual(len(self.hub.made), 1)
+        self.assertIsNotNone(first.known)
+        self.assertIsNone(second.known)
+        lease = self.hub.cluster.objects[LEASES.resource, "kube-system", "exec-spacemanager"]
+        self.assertTrue(lease["spec"]["holderIdentity"])
+        self.successResultOf(first.stopService())
+        self.assertIsNone(first.known)
+        self.assertTrue(self.hub.made[0][1].closed)
+        self.hub.pass_time(6)
+        self.assertIsNotNone(second.known)
+        self.assertEqual([loop.running for loop in self.loops], [0, 1])
+        self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
+        self.successResultOf(second.stopService())
+        self.assertEqual(self.hub.clock.getDelayedCalls(), [])
+
+    def test_alone(self) -> None:
+        """Where there is one by construction nobody is elected."""
+        manager = self.manager(lease="")
+        manager.startService()
+        self.successResultOf(manager.when_ready())
+        self.assertIsNotNone(manager.known)
+        self.assertNotIn("leases", [plural for _, plural, _, _ in self.hub.cluster.requests])
+        self.successResultOf(manager.stopService())
+
+    def test_directory(self) -> None:
+        """What adaptors keep is closed to others; one that is open to them is refused."""
+        manager = self.manager()
+        manager.startService()
+        self.assertEqual(stat.S_IMODE(os.stat(self.directory).st_mode), 0o700)
+        self.successResultOf(manager.stopService())
+        os.chmod(self.directory, 0o755)
+        with open(os.path.join(self.directory, "planted"), "w"):
+            pass
+        manager = self.manager()
+        ready = manager.when_ready()
+        manager.startService()
+        self.assertIn("--state-dir: ", str(self.failureResultOf(ready, TLSConfigError).value))
+        self.successResultOf(manager.stopService())
+
+    def ready(self, manager: SpaceManager) -> tuple[bool, str]:
+        self.hub.clock.advance(1)
+        return self.successResultOf(Deferred.fromCoroutine(manager.health.ready()))
+
+    def test_ready(self) -> None:
+        """It is ready while the hub answers and, where it leads, Spaces are known."""
+        manager = self.manager()
+        self.assertFalse(self.ready(manager)[0])
+        manager.startService()
+        self.hub.pass_time(5)
+        self.assertEqual(self.ready(manager)[0], True)
+        self.loops[0].synced = False
+        self.assertIn("[-]spaces", self.ready(manager)[1])
+        self.loops[0].synced = True
+        self.hub.cluster.problem = BadGateway("away")
+        self.assertIn("[-]hub", self.ready(manager)[1])
+        self.hub.cluster.problem = None
+        self.successResultOf(manager.stopService())
+        self.assertIn("[-]serving", self.ready(manager)[1])
+
+
+class PortTests(TestCase):
+    """The port of probes."""
+
+    async def test_answers(self) -> None:
+        """Probes and figures are answered to anyone there; nothing else is."""
+        case = ManagerCase("setUp")
+        case.mktemp = self.mktemp  # type: ignore[method-assign]
+        case.setUp()
+        case.hub.clock = Clock()
+        manager = case.manager(reactor, lease="", health_listen="tcp:0:interface=127.0.0.1")
+        manager.startService()
+        await manager.when_ready()
+        port = getattr(manager.health_address, "port", 0)
+        found = {}
+        for path in ("/healthz", "/readyz", "/metrics", "/api"):
+            answer = await treq.get(f"http://127.0.0.1:{port}{path}", persistent=False)
+            found[path] = (answer.code, await answer.text())
+        self.assertEqual([code for code, _ in found.values()], [200, 200, 200, 404])
+        self.assertIn("twisted_exec_spaces", found["/metrics"][1])
+        await manager.stopService()
+        self.assertIsNone(manager.health_address)

@@ -1,0 +1,87 @@
+"""Tests for :mod:`twisted_exec.spacemanager.tap` and its options."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.application.service import IService
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.nodeserver.test_tap import KUBECONFIG
+from tests.spacemanager.support import Hub
+from twisted_exec.api.spaces import PROVIDER_TYPES
+from twisted_exec.observe.starting import Outlived
+from twisted_exec.spacemanager import tap
+from twisted_exec.spacemanager.interfaces import ISpaceProvider, ProviderSpec
+from twisted_exec.spacemanager.service import SpaceManager
+from twisted_exec.spacemanager.tap import Options, adaptors, makeService
+
+
+class TapTests(SynchronousTestCase):
+    """The command line."""
+
+    def setUp(self) -> None:
+        self.kubeconfig = Path(self.mktemp()).absolute()
+        self.kubeconfig.write_text(KUBECONFIG)
+
+    def options(self, *more: str) -> Options:
+        options = Options()
+        options.parseOptions([f"--kubeconfig={self.kubeconfig}", *more])
+        return options
+
+    def refusal(self, *arguments: str) -> str:
+        """What a command line is refused with: one line and exit code 1."""
+        self.patch(sys, "stdout", io.StringIO())
+        with self.assertRaises(SystemExit) as caught:
+            makeService(self.options(*arguments))
+        message = str(caught.exception.code)
+        self.assertTrue(message.startswith("exec-spacemanager: "), message)
+        self.assertNotIn("\n", message)
+        return message
+
+    def test_service(self) -> None:
+        """It makes a service, and opens nothing before that starts."""
+        program = makeService(self.options())
+        assert isinstance(program, Outlived)
+        self.assertTrue(IService.providedBy(program))
+        self.assertIsInstance(program.served, SpaceManager)
+        self.assertFalse(os.path.exists("exec-spacemanager-state"))
+
+    def test_settings(self) -> None:
+        """A daemon's directory is another one; the types are in order, each once."""
+        settings = self.options("--state-dir=x", "--lease=").settings()
+        self.assertEqual((settings.state_directory, settings.lease), (os.path.abspath("x"), ""))
+        self.assertEqual(self.options().types(), PROVIDER_TYPES)
+        self.assertEqual(self.options("--providers=kcp, local,kcp").types(), ("kcp", "local"))
+
+    def test_refused(self) -> None:
+        """What cannot be meant is told before anything begins."""
+        self.assertIn(
+            "'k8s' is no type of providers; there are local", self.refusal("--providers=k8s")
+        )
+        self.assertIn("--providers is empty", self.refusal("--providers="))
+        self.assertIn("--namespace: 'A' is no name", self.refusal("--namespace=A"))
+        self.assertIn("--lease: 'A b' is no name", self.refusal("--lease=A b"))
+        self.assertIn("--state-dir must not be empty", self.refusal("--state-dir="))
+        self.assertIn("nowhere", self.refusal("--context=nowhere"))
+
+    def test_every_type(self) -> None:
+        """Each type has a module; one is imported only when its first adaptor is made."""
+        self.assertEqual(set(tap.ADAPTORS), set(PROVIDER_TYPES))
+        asked: list[str] = []
+
+        def imported(name: str) -> Any:
+            asked.append(name)
+            return type("module", (), {"make": staticmethod(lambda spec, around: spec)})
+
+        self.patch(tap, "import_module", imported)
+        makers = adaptors(["kind", "local"])
+        self.assertEqual((sorted(makers), asked), (["kind", "local"], []))
+        spec = ProviderSpec("a", "kind")
+        made = makers["kind"](spec, Hub().around)
+        self.assertIs(made, cast(ISpaceProvider, spec))
+        self.assertEqual(asked, ["twisted_exec.spacemanager.providers.kind"])

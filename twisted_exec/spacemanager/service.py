@@ -1,0 +1,202 @@
+"""
+The Space Manager as a service: what answers on each replica, and what the one that leads does.
+
+Every replica answers probes and tells figures.  One of them keeps providers and Spaces; another one takes up what
+there is when that one is gone, and remembers nothing of what it did.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.logger import Logger
+
+from twisted_exec.api.kinds import LEASES
+from twisted_exec.api.spaces import PROVIDERS
+from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
+from twisted_exec.kube.acting import Acting
+from twisted_exec.kube.interfaces import IKubeClient
+from twisted_exec.kube.leading import Leading
+from twisted_exec.observe.health import Health
+from twisted_exec.observe.metrics import new_registry
+from twisted_exec.observe.starting import Starting
+from twisted_exec.spacemanager import PROGRAM
+from twisted_exec.spacemanager.figures import CallFigures, SpaceFigures
+from twisted_exec.spacemanager.interfaces import Around, IProviders, ISpaces, MakeProvider
+from twisted_exec.spacemanager.provider_view import Workshop
+from twisted_exec.spacemanager.providers_kept import Providers
+from twisted_exec.streaming.probes import ProbeRoutes
+from twisted_exec.streaming.site import Site
+from twisted_exec.tls.endpoints import server_endpoint
+from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.tls.unix import private_directory
+
+NAMESPACE, LEASE = "kube-system", PROGRAM
+MAX_BODY_BYTES = 4 << 10
+"""Nothing that is asked here has a body."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    What a manager is told.
+
+    :param state_directory: private to managers; made when it is missing.
+    :param namespace: of the Lease by which one replica is elected.
+    :param lease: its name; empty when there is one manager by construction, which leads at once.
+    :param health_listen: a Twisted endpoint string for probes and figures; empty for nowhere.
+    """
+
+    state_directory: str
+    namespace: str = NAMESPACE
+    lease: str = LEASE
+    health_listen: str = ""
+
+
+class KeepsSpaces(Protocol):
+    """The loop that keeps Spaces: a Service, and :class:`ISpaces`."""
+
+    def startService(self) -> None: ...
+
+    def stopService(self) -> object: ...
+
+
+MakeLoop = Callable[[IProviders, Around], KeepsSpaces]
+
+
+class SpaceManager(Starting):
+    """
+    :param client: of the cluster that has the Spaces.
+    :param makers: of adaptors, by type.
+    :param make_loop: makes what keeps Spaces, anew for each term.
+    :param now: seconds since the epoch.
+    :ivar registry: the figures.
+    """
+
+    told = "the space manager"
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: IKubeClient,
+        makers: Mapping[str, MakeProvider],
+        make_loop: MakeLoop,
+        reactor: Any,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.settings, self._client, self._reactor, self._now = settings, client, reactor, now
+        self._makers, self._make_loop = makers, make_loop
+        self._known: tuple[IProviders, ISpaces] | None = None
+        self._directory = ""
+        self._port: IListeningPort | None = None
+        self._is_serving = False
+        self.health_address: IAddress | None = None
+        self.registry = new_registry()
+        self._calls = CallFigures(self.registry)
+        SpaceFigures(self.registry, lambda: self.known, now)
+        self.health = Health(reactor)
+        self.health.add("serving", self._probe_serving)
+        self.health.add("hub", lambda: Deferred.fromCoroutine(self._probe_hub()))
+        self.health.add("spaces", self._probe_spaces)
+        self._acting = self._make_acting()
+
+    @property
+    def known(self) -> tuple[IProviders, ISpaces] | None:
+        """Providers and Spaces, while this one leads."""
+        return self._known if self._acting.services else None
+
+    def _make_acting(self) -> Acting | _Alone:
+        if not self.settings.lease:
+            return _Alone(self._make)
+        return Acting(
+            self._client,
+            self._make,
+            self._reactor,
+            self._now,
+            namespace=self.settings.namespace,
+            lease=self.settings.lease,
+        )
+
+    def _make(self) -> Sequence[Service]:
+        """What is done while this one leads."""
+        around = Around(self._client, self._reactor, self._directory, self._now)
+        workshop = Workshop(around, self._makers, self._calls)
+        providers = Providers(workshop, socket.gethostname())
+        loop: Any = self._make_loop(providers, around)
+        providers.spaces = loop
+        self._known = providers, loop
+        # Whoever keeps Spaces goes first when this ends: it uses the adaptors.
+        return [providers, loop]
+
+    async def start(self) -> None:
+        """Answer probes; then stand for election."""
+        try:
+            self._directory = private_directory(self.settings.state_directory)
+        except TLSConfigError as problem:
+            raise TLSConfigError(f"--state-dir: {problem}") from None
+        if self.settings.health_listen:
+            routes = ProbeRoutes(self.health, self.registry)
+            site = Site(routes, self._reactor, max_body_bytes=MAX_BODY_BYTES)
+            endpoint = server_endpoint(self._reactor, self.settings.health_listen, None)
+            self._port = await endpoint.listen(site)
+            self.health_address = self._port.getHost()
+        self._is_serving = True
+        types = ", ".join(sorted(self._makers))
+        self._log.info("keeping Spaces; types of providers: {types}", types=types)
+        self._acting.start()
+
+    async def stop(self) -> None:
+        """Lead no longer, and let others; physical spaces go on."""
+        self._is_serving = False
+        await self._acting.stop()
+        port, self._port, self.health_address = self._port, None, None
+        if port is not None:
+            await maybeDeferred(port.stopListening)
+
+    def _probe_serving(self) -> None:
+        if not self._is_serving:
+            raise ServiceUnavailable("the space manager is starting, or stops")
+
+    async def _probe_hub(self) -> None:
+        """Whoever does not lead asks for nothing else; so ask for the Lease, or a name that is none."""
+        try:
+            if self.settings.lease:
+                await self._client.get(
+                    LEASES.resource, self.settings.lease, self.settings.namespace
+                )
+            else:
+                await self._client.get(PROVIDERS, PROGRAM)
+        except APIError as error:
+            if error.code not in (NotFound.code, Forbidden.code):  # an answer is an answer
+                raise
+
+    def _probe_spaces(self) -> None:
+        if self.known is not None and not all(each.synced for each in self.known):
+            raise ServiceUnavailable("providers and Spaces are not known yet")
+
+
+class _Alone:
+    """Leads at once: nobody else is there."""
+
+    def __init__(self, make: Callable[[], Sequence[Service]]) -> None:
+        self._leading = Leading(make)
+
+    @property
+    def services(self) -> Sequence[Service]:
+        return self._leading.services
+
+    def start(self) -> None:
+        self._leading.startService()
+
+    def stop(self) -> Deferred[None]:
+        return self._leading.stopService()
