@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -253,6 +254,23 @@ class DescTests(ProvidersCase):
         self.assertEqual(len(self.hub.made), 2)
         self.assertEqual(list(self.view("here").spaces()), [one("late")])
         self.assertEqual(self.hub.got("here")["status"]["Phase"], "Ready")
+
+    def test_there_when_synced(self) -> None:
+        """Whoever finds all to be read finds a view of each, if only one that knows nothing yet."""
+        self.hub.desc("here")
+        get = self.hub.client.list
+        self.patch(
+            self.hub.client,
+            "list",
+            lambda resource, *args, **more: (
+                Deferred() if resource == NAMESPACES.resource else get(resource, *args, **more)
+            ),
+        )
+        self.providers.startService()
+        self.addCleanup(self.stop, self.providers)
+        self.assertTrue(self.providers.synced)
+        self.assertEqual(self.view("here").reachable.status, "Unknown")
+        self.assertIsNone(self.view("here").provider)
 
     def test_exchanged_at_once(self) -> None:
         """The same where nobody noticed the moment between."""

@@ -133,7 +133,12 @@ class Providers(Service):
             self._queue.add(name)
 
     def _desc_changed(self, before: Object | None, after: Object | None) -> None:
-        self._look((after or before or {})["metadata"]["name"])
+        name = (after or before or {})["metadata"]["name"]
+        if after is not None and name not in self._views:
+            # At once: whoever finds none takes it that there is no such provider.
+            self._views[name] = self._take(after)
+            self._followers.tell(name, None)
+        self._look(name)
 
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
         if before is not None and after is not None:

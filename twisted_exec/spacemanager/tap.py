@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, cast
@@ -27,6 +28,7 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.options import Options
 from twisted_exec.spacemanager.service import KeepsSpaces, SpaceManager
+from twisted_exec.spacemanager.space_loop import SpaceLoop
 from twisted_exec.tls.expiry import Expiry
 
 __all__ = ["ADAPTORS", "Options", "adaptors", "makeService"]
@@ -56,8 +58,7 @@ def _maker(module: str) -> MakeProvider:
 
 def space_loop(providers: IProviders, around: Around) -> KeepsSpaces:
     """What keeps Spaces."""
-    found: Any = import_module("twisted_exec.spacemanager.space_loop")
-    return cast(KeepsSpaces, found.SpaceLoop(around.hub, providers, around.reactor, around.now))
+    return SpaceLoop(around.hub, providers, around.reactor, around.now, host=socket.gethostname())
 
 
 def makeService(options: Options) -> IService:
