@@ -194,6 +194,20 @@ def kube_controller_manager_program() -> str | None:
     return shutil.which(os.environ.get("KUBE_CONTROLLER_MANAGER", "kube-controller-manager"))
 
 
+def kubeflex_manager() -> str | None:
+    """Why KubeFlex's own manager cannot be tried here, or ``None``."""
+    if not kubeflex_manager_program():
+        return (
+            "kubeflex-manager is not on PATH, nor where KUBEFLEX_MANAGER says (see tests/interop)"
+        )
+    return aggregated()
+
+
+def kubeflex_manager_program() -> str:
+    """KubeFlex's manager, built from Go modules, or nothing."""
+    return shutil.which(os.environ.get("KUBEFLEX_MANAGER", "kubeflex-manager")) or ""
+
+
 def ser2net() -> str | None:
     """Why a real ser2net cannot be asked here, or ``None``."""
     return None if shutil.which("ser2net") else "ser2net is not on PATH (ser2net)"

@@ -69,6 +69,10 @@ class Programs:
         """Of one that runs."""
         return next(process.pid for found, process in self._running if found == name)
 
+    def is_running(self, name: str) -> bool:
+        """Whether it was started, and not ended by us."""
+        return any(found == name for found, _process in self._running)
+
     def ends(self, name: str) -> Callable[[], bool]:
         """One will end by itself: that is no fault any more. :return: says whether it has."""
         (entry,) = [entry for entry in self._running if entry[0] == name]

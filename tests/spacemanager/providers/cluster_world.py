@@ -16,6 +16,8 @@ from twisted_exec.api.status import APIError, BadGateway, Forbidden, Unauthorize
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.testing.cluster import MemoryCluster
 
+LOOKS = ("get", "list", "watch")
+
 
 class Way:
     """
@@ -25,6 +27,8 @@ class Way:
     :ivar stalled: no request is answered.
     :ivar nonsense: every request is answered by something that is no API server.
     :ivar lived: how many more requests have an effect; ``None`` for all.
+    :ivar looks_count: as what has an effect counts what only looks, too; where time passes that makes steps without
+        end.
     :ivar requests: how many there were.
     :ivar valid: the only credentials that are good, by their number.
     """
@@ -34,13 +38,14 @@ class Way:
         self.stalled = self.nonsense = False
         self.lived: int | None = None
         self.died = False
+        self.looks_count = True
         self.requests = 0
         self.valid: int | None = 1
         self.waiting: set[Deferred[Any]] = set()
 
     def pass_on(self, verb: str, number: int, act: Callable[[], Deferred[Any]]) -> Deferred[Any]:
         self.requests += 1
-        if self.lived is not None:
+        if self.lived is not None and (self.looks_count or verb not in LOOKS):
             self.lived -= 1
             if self.lived < 0:
                 self.died = True

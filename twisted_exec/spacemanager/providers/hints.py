@@ -4,7 +4,7 @@ Hints that something of a provider may have changed, out of objects that are fol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -15,8 +15,8 @@ from twisted_exec.kube.watch import Reflector
 from twisted_exec.spacemanager.interfaces import Physical
 
 Changed = Callable[[Physical | None], None]
-Read = Callable[[Object | None, Object | None], Physical | None]
-"""From an object before and after: what may have changed with it; ``None`` for nothing that matters."""
+Read = Callable[[Object | None, Object | None], Iterable[Physical]]
+"""From an object before and after: whatever may have changed with it."""
 
 
 class Hints:
@@ -51,9 +51,9 @@ class Hints:
         """
 
         def told(before: Object | None, after: Object | None) -> None:
-            physical = read(before, after)
-            if reflector.synced and physical is not None and not self._ended:
-                self._changed(physical)
+            for physical in list(read(before, after)):
+                if reflector.synced and not self._ended:
+                    self._changed(physical)
 
         reflector = Reflector(
             self._client,

@@ -47,6 +47,7 @@ from twisted_exec.spacemanager.providers.kubeflex_reading import (
 )
 from twisted_exec.spacemanager.providers.kubeflex_wanted import ALLOWED, TYPES, controlplane_of
 from twisted_exec.spacemanager.providers.reached import Reached, reach, wrong_secret
+from twisted_exec.spacemanager.providers.verdicts import Verdicts
 
 TYPES_KEY = "types"
 """Of the provider's Secret: the types that Spaces may have, with commas between."""
@@ -76,8 +77,7 @@ class KubeFlex:
         self._cluster, self._clock = cluster, clock
         self._allowed, self._allowing = allowed, allowing
         self._hints: set[Hints] = set()
-        self._refused: dict[str, SpaceInfo] = {}
-        """Those whose kubeconfigs were refused, so that lists, which do not look at them, agree."""
+        self._verdicts = Verdicts()
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`."""
@@ -173,28 +173,19 @@ class KubeFlex:
             place = namespace_of(reading.name)
             secret = await self._cluster.find(SECRETS.resource, reading.secret, place)
             info = with_access(info_of(reading, namespace, secret), reading, secret)
-        if info.state == BROKEN:
-            self._refused[reading.name] = info
-        else:
-            self._refused.pop(reading.name, None)
-        return info
+        return self._verdicts.note(info)
 
     async def _list_spaces(self) -> Sequence[SpaceInfo]:
         namespaces = {each["metadata"]["name"]: each for each in await self._namespaces()}
         readings = [read(each) for each in await self._list(CONTROLPLANES, unmanaged)]
         secrets = await self._secrets(readings)
-        found = {}
+        left = [each for each in map(left_of, namespaces.values()) if each is not None]
+        found = {each.physical: each for each in left}
         for reading in readings:
             place = namespace_of(reading.name)
-            info = info_of(reading, namespaces.get(place), secrets.get((place, reading.secret)))
-            refused = self._refused.get(reading.name)
-            same = refused is not None and refused.version == info.version
-            found[reading.name] = refused if refused and same else info
-        for name in self._refused.keys() - found.keys():
-            del self._refused[name]
-        left = [each for each in map(left_of, namespaces.values()) if each is not None]
-        found |= {each.physical.name: each for each in left if each.physical.name not in found}
-        return [found[name] for name in sorted(found)]
+            secret = secrets.get((place, reading.secret))
+            found[Physical(reading.name)] = info_of(reading, namespaces.get(place), secret)
+        return self._verdicts.applied(found.values())
 
     async def _list_names(self) -> Sequence[Physical]:
         left = [left_of(each) for each in await self._namespaces()]
@@ -237,13 +228,13 @@ class _Followed:
         hints.follow(CONTROLPLANES, self._controlplane, unmanaged, announce=True)
         hints.follow(NAMESPACES.resource, _of_namespace, bare)
 
-    def _controlplane(self, before: Object | None, after: Object | None) -> Physical | None:
+    def _controlplane(self, before: Object | None, after: Object | None) -> Iterable[Physical]:
         was, now = _read(before), _read(after)
         if now is not None and now.secret:
             self._follow_secrets(now.secret)
         told = now or was
         # Conditions are written anew with other times only, again and again.
-        return Physical(told.name) if told is not None and was != now else None
+        return [Physical(told.name)] if told is not None and was != now else []
 
     def _follow_secrets(self, name: str) -> None:
         if name in self._secrets or len(self._secrets) >= MAX_SECRET_NAMES:
@@ -258,17 +249,17 @@ def _read(controlplane: Object | None) -> Reading | None:
     return None if controlplane is None else read(controlplane)
 
 
-def _of_namespace(before: Object | None, after: Object | None) -> Physical | None:
+def _of_namespace(before: Object | None, after: Object | None) -> Iterable[Physical]:
     told = after or before
     if told is None or not maker_of(told):
-        return None
-    return Physical(told["metadata"]["name"].removesuffix(SUFFIX))
+        return []
+    return [Physical(told["metadata"]["name"].removesuffix(SUFFIX))]
 
 
-def _of_secret(before: Object | None, after: Object | None) -> Physical | None:
+def _of_secret(before: Object | None, after: Object | None) -> Iterable[Physical]:
     told = after or before
     place = told["metadata"].get("namespace", "") if told else ""
-    return Physical(place.removesuffix(SUFFIX)) if place.endswith(SUFFIX) else None
+    return [Physical(place.removesuffix(SUFFIX))] if place.endswith(SUFFIX) else []
 
 
 def _secret_names(readings: Iterable[Reading]) -> Sequence[str]:
