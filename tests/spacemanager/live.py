@@ -1,0 +1,222 @@
+"""
+A whole manager in memory: providers and Spaces kept over a hub, while time passes as a test says.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.api import spaces
+from twisted_exec.api.kinds import ALL
+from twisted_exec.api.kinds.secrets import SECRETS, value_of
+from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.spacemanager.bounded import NotCounted
+from twisted_exec.spacemanager.interfaces import Around, Physical
+from twisted_exec.spacemanager.probe import Contents, digest_of
+from twisted_exec.spacemanager.probed import ANSWERS, VALID, Probed, unreachable
+from twisted_exec.spacemanager.provider_view import Workshop
+from twisted_exec.spacemanager.providers_kept import Providers
+from twisted_exec.spacemanager.space_loop import SpaceLoop
+from twisted_exec.testing.cluster import MemoryCluster
+from twisted_exec.testing.space_provider import MemorySpaces
+
+from .mortal import Life, MortalClient, mortal
+from .support import Hub
+
+REFUSED = ("False", "Refused", "the API server does not take the credentials")
+
+
+class Manager:
+    """
+    One manager.
+
+    :param life: how long it lives.
+    """
+
+    def __init__(self, world: World, life: Life) -> None:
+        client: IKubeClient = MortalClient(world.cluster.client(), life)
+        around = Around(client, world.clock, "/nowhere", world.now)
+        makers = {type: mortal(make, life) for type, make in world.makers.items()}
+        self.life = life
+        self.providers = Providers(Workshop(around, makers, NotCounted()))
+        self.loop = SpaceLoop(
+            client,
+            self.providers,
+            world.clock,
+            world.now,
+            probe=world.probe,
+            rng=random.Random(7),
+        )
+        self.providers.spaces = self.loop
+
+    def start(self) -> None:
+        self.providers.startService()
+        self.loop.startService()
+
+    def stop(self) -> None:
+        """Whatever it does not let go of at once is looked for by the test's end."""
+        self.loop.stopService()
+        self.providers.stopService()
+
+
+class World(Hub):
+    """
+    A hub, providers behind it, what probes find, and any number of managers.
+
+    :ivar silent: physical spaces that cannot be reached.
+    :ivar tokens: of API servers that no provider has, which are let in.
+    :ivar revoked: tokens that are let in no more.
+    """
+
+    def __init__(self, kinds: Any = ALL) -> None:
+        super().__init__()
+        self.cluster = MemoryCluster(kinds)
+        self.client = self.cluster.client()
+        self.around = Around(self.client, self.clock, "/nowhere", self.now)
+        self.silent: set[Physical] = set()
+        self.tokens: set[str] = set()
+        self.revoked: set[str] = set()
+        self.probes = 0
+        self.managers: list[Manager] = []
+
+    def manager(self, life: Life | None = None) -> Manager:
+        """One that is started."""
+        made = Manager(self, life or Life())
+        self.managers.append(made)
+        made.start()
+        return made
+
+    def stop(self) -> None:
+        for each in self.managers:
+            each.stop()
+
+    async def probe(self, contents: Contents, what: str) -> Probed:
+        """As a real one, by looking at what there is."""
+        self.probes += 1
+        stamp = digest_of(contents)
+        for content in contents.values():
+            (user,) = json.loads(content)["users"]
+            found = self.answer(user["user"]["token"])
+            if found == "refused":
+                return Probed(stamp, REFUSED, ("Unknown", "NotProbed", ""))
+            if found == "lives":
+                return Probed(stamp, VALID, ANSWERS, "v1.36.2")
+        return unreachable(stamp, "connection refused")
+
+    def answer(self, token: str) -> str:
+        """``lives``, ``refused`` or ``silent``."""
+        if token in self.revoked:
+            return "refused"
+        if token in self.tokens:
+            return "lives"
+        for physical, uid in self.physical():
+            if token.startswith(f"token-{uid}-"):
+                return "silent" if physical in self.silent else "lives"
+        return "silent"
+
+    def physical(self) -> Iterable[tuple[Physical, str]]:
+        for world in self.worlds.values():
+            for physical, space in world.spaces.items():
+                yield physical, space.uid
+
+    # What users do and see.
+
+    def settle(self, seconds: float = 10.0) -> None:
+        """Let time pass."""
+        self.pass_time(seconds)
+
+    def seen(self, name: str, provider: str = "p") -> Object:
+        """A Space as it is."""
+        return self.cluster.objects[spaces.SPACES, spaces.namespace_of(provider), name]
+
+    def names(self, namespace: str = "") -> list[str]:
+        """The Spaces that there are."""
+        return sorted(
+            name
+            for resource, where, name in self.cluster.objects
+            if resource == spaces.SPACES and namespace in ("", where)
+        )
+
+    def phase(self, name: str, provider: str = "p") -> str:
+        return str((self.seen(name, provider).get("status") or {}).get("Phase", ""))
+
+    def said(self, name: str, type: str, provider: str = "p") -> tuple[str, str]:
+        """Status and reason of a condition of a Space."""
+        return condition(self.seen(name, provider), type)
+
+    def secrets(self) -> list[str]:
+        """Names of all Secrets."""
+        return sorted(
+            name for resource, _, name in self.cluster.objects if resource == SECRETS.resource
+        )
+
+    def kubeconfig(self, name: str, namespace: str = "spaceprovider-p") -> Any:
+        """What a Secret holds, once decoded."""
+        secret = self.cluster.objects[SECRETS.resource, namespace, name]
+        return json.loads(value_of(secret, spaces.KUBECONFIG_KEY) or b"")
+
+    def token(self, name: str, namespace: str = "spaceprovider-p") -> str:
+        (user,) = self.kubeconfig(name, namespace)["users"]
+        return str(user["user"]["token"])
+
+    def delete(self, name: str, provider: str = "p") -> None:
+        """As a user does: what has finalizers stays for now."""
+        self._done(self.client.delete(spaces.SPACES, name, spaces.namespace_of(provider)))
+
+    def annotate(self, name: str, provider: str = "p", **notes: Any) -> None:
+        patch = {"metadata": {"annotations": notes}}
+        namespace = spaces.namespace_of(provider)
+        self._done(self.client.patch(spaces.SPACES, name, patch, namespace))
+
+    @staticmethod
+    def given(token: str) -> bytes:
+        """A kubeconfig as a user brings it."""
+        context = {"cluster": "c", "user": "u"}
+        return json.dumps(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {"token": token}}],
+                "contexts": [{"name": "x", "context": context}],
+                "current-context": "x",
+            }
+        ).encode()
+
+    def reasons(self, name: str) -> list[str]:
+        """Of the Events about a Space."""
+        return [
+            event["reason"]
+            for (resource, _, _), event in self.cluster.objects.items()
+            if resource.plural == "events" and event["involvedObject"]["name"] == name
+        ]
+
+    def spaces_of(self, name: str = "p") -> MemorySpaces:
+        return self.world(name)
+
+
+def condition(space: Object, type: str) -> tuple[str, str]:
+    """Status and reason of a condition."""
+    for one in (space.get("status") or {}).get("conditions") or ():
+        if one["type"] == type:
+            return one["status"], one["reason"]
+    return "", ""
+
+
+def message(space: Object, type: str) -> str:
+    """The message of a condition."""
+    (found,) = (one for one in space["status"]["conditions"] if one["type"] == type)
+    return str(found["message"])
+
+
+def fired(waiting: Deferred[Any]) -> bool:
+    """Whether a Deferred has a result."""
+    results: list[Any] = []
+    waiting.addBoth(results.append)
+    return bool(results)
+
+
+Made = Callable[[], World]
