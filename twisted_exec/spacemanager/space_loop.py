@@ -42,7 +42,7 @@ from twisted_exec.spacemanager.publishing import Publishing
 from twisted_exec.spacemanager.showing import clear, show
 from twisted_exec.spacemanager.space_index import SpaceIndex
 from twisted_exec.spacemanager.space_queues import Found, SpaceQueues, Work
-from twisted_exec.spacemanager.space_work import Around, Memory, Record, SpaceWork
+from twisted_exec.spacemanager.space_work import Around, Memory, Record, SpaceWork, pauses
 
 TICK_SECONDS = 0.25
 """How often it is seen whether everything was read, at the start."""
@@ -214,7 +214,7 @@ class SpaceLoop(Service):
         view = self._providers.get(name)
         if physical is not None and view is not None:
             for key in self._index.standing_for(name, physical):
-                self._memory.setdefault(key, Memory()).told = None
+                self._remembered(key).told = None
                 self._add(key, name)
             self._add_physical(view, physical)
             return
@@ -252,6 +252,9 @@ class SpaceLoop(Service):
         name = provider if space is None else provider_of(space)
         self._queues.add(name, key, hurry=hurry)
 
+    def _remembered(self, key: Key) -> Memory:
+        return self._memory.setdefault(key, Memory(backoff=pauses(self._random)))
+
     def _forget(self, key: Key) -> None:
         self._memory.pop(key, None)
         self._probes.forget(key)
@@ -275,8 +278,7 @@ class SpaceLoop(Service):
 
     async def _of_provider(self, key: Key, space: Object) -> float | None:
         view = self._providers.get(provider_of(space))
-        memory = self._memory.setdefault(key, Memory())
-        work = SpaceWork(self._around, space, view, memory)
+        work = SpaceWork(self._around, space, view, self._remembered(key))
         again = await work.run()
         if not space["metadata"].get("deletionTimestamp") and not _is_profile(view):
             await self._publish(work.space, work.probed)

@@ -9,6 +9,7 @@ for a copy may be late.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,6 +55,11 @@ Record = Callable[[Object, str, str, str], None]
 """Tells an Event about a Space: the object, type, reason and message."""
 
 
+def pauses(rng: random.Random | None = None) -> Backoff:
+    """Between two looks at what goes on by itself."""
+    return Backoff(plans.SOON_SECONDS, LONGEST_LOOK_SECONDS, rng)
+
+
 @dataclass
 class Memory:
     """
@@ -67,9 +73,7 @@ class Memory:
     told_at: float = 0.0
     rotated_at: float | None = None
     probed: Probed | None = None
-    backoff: Backoff = field(
-        default_factory=lambda: Backoff(plans.SOON_SECONDS, LONGEST_LOOK_SECONDS)
-    )
+    backoff: Backoff = field(default_factory=pauses)
 
 
 @dataclass(frozen=True)
