@@ -22,7 +22,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredList, ensur
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
-from tests.contracts.space_world import SpaceWorld, parts_of, secrets_of
+from tests.contracts.space_world import SpaceWorld, parts_of, pause, secrets_of
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, VIEWPOINTS
 from twisted_exec.api.status import AlreadyExists, APIError
 from twisted_exec.kube.kubeconfig import load_inline
@@ -57,6 +57,9 @@ def case(test: Case) -> Case:
     async def run(self: Any) -> None:
         reason = self.world.cannot.get(name)
         if reason is None:
+            # Children that end before the reactor runs are never heard of, nor are any later: trial's way to
+            # stop the reactor undoes its own way to start it.
+            await pause(0)
             await self.world.start()
             await test(self)
         else:

@@ -91,6 +91,9 @@ CLASSES = {
 }
 
 
+SHELLS = {"classes": CLASSES["classes"][:1]}
+
+
 @dataclass(frozen=True)
 class Settings:
     """
@@ -104,6 +107,7 @@ class Settings:
     :param issuers: of OIDC id tokens, whose users there are, too.
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
+    :param demo: make machines to try; without, there are shells to be had, and nothing is made but their class.
     """
 
     state_directory: str
@@ -115,6 +119,7 @@ class Settings:
     allowed_origins: Collection[bytes] = ()
     issuers: Issuers = Issuers()
     storage: Callable[[Any], IStorage] | None = None
+    demo: bool = True
 
 
 class Standalone(Starting):
@@ -183,7 +188,7 @@ class Standalone(Starting):
 
     def _runtime(self, audit: JSONLinesAudit) -> RuntimeHost:
         settings = RuntimeSettings(
-            classes=parse(CLASSES),
+            classes=parse(CLASSES if self.settings.demo else SHELLS),
             state_directory=self._state.file("runtime"),
             iri_target=f"unix://{self._sockets}/iri.sock",
             drain_seconds=_LAST_WORD_SECONDS,
@@ -262,7 +267,10 @@ class Standalone(Starting):
         )
         created = self._state.names(_CREATED)
         dialect = self.settings.dialect
-        created = await create_missing(client, wanted(dialect, POOL, runtime.offered), created)
+        objects = wanted(dialect, POOL, runtime.offered)
+        if not self.settings.demo:
+            objects = [each for each in objects if each.resource != dialect.workload]
+        created = await create_missing(client, objects, created)
         self._state.keep_names(_CREATED, created)
         await until_running(client, runtime, dialect, SHELL, self._reactor)
 

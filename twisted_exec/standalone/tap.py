@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.application.service import IService
 
 from twisted_exec.api.dialects import DEFAULT, NAMES, by_name
@@ -11,6 +13,7 @@ from twisted_exec.apiserver.oidc_options import PATHS as OIDC_PATHS
 from twisted_exec.apiserver.oidc_options import OIDCOptions, issuers
 from twisted_exec.apiserver.tap import PODS_FLAGS, wants_pods_view
 from twisted_exec.observe.program import make_service, seconds
+from twisted_exec.standalone.parent import stop_with_parent
 from twisted_exec.standalone.service import Settings, Standalone
 from twisted_exec.storage.option import FORMS, storage_option
 
@@ -54,7 +57,12 @@ class Options(OIDCOptions):
         ],
         ["drain-seconds", None, 5.0, "How long sessions may go on when stopping.", seconds],
     ]
-    optFlags = PODS_FLAGS
+    optFlags = [
+        *PODS_FLAGS,
+        ["without-demo", None, "Make no machines to try, and offer shells only."],
+        ["without-spaces", None, "Run no Space Manager."],
+        ["with-parent", None, "Stop when standard input ends: for a program that starts this one."],
+    ]
 
     def postOptions(self) -> None:
         """
@@ -66,7 +74,13 @@ class Options(OIDCOptions):
 
 def makeService(options: Options) -> IService:
     """The service; nothing is opened yet."""
-    return make_service(PROGRAM, lambda reactor: Standalone(_settings(options), reactor))
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor))
+
+
+def _program(options: Options, reactor: Any) -> Standalone:
+    if options["with-parent"]:
+        reactor.callWhenRunning(stop_with_parent, reactor)
+    return Standalone(_settings(options), reactor)
 
 
 def _settings(options: Options) -> Settings:
@@ -80,4 +94,5 @@ def _settings(options: Options) -> Settings:
         options["allowed-origin"],
         issuers(options),
         options["storage"],
+        demo=not options["without-demo"],
     )

@@ -114,10 +114,17 @@ def _subjects(binding: Object) -> list[Object]:
     return [{key: each.get(key) for key in keys} for each in found if isinstance(each, dict)]
 
 
-async def asked_token(client: IKubeClient, name: str, at: Place, now: Callable[[], float]) -> Token:
+async def asked_token(
+    client: IKubeClient,
+    name: str,
+    at: Place,
+    now: Callable[[], float],
+    wanted_seconds: int = TOKEN_SECONDS,
+) -> Token:
     """
     A new token of the account.
 
+    :param wanted_seconds: how long it is to be good; who grants it may give less.
     :raises APIError: there is none to be had.
     """
     issued = now()
@@ -125,7 +132,7 @@ async def asked_token(client: IKubeClient, name: str, at: Place, now: Callable[[
     request = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "spec": {"expirationSeconds": TOKEN_SECONDS},
+        "spec": {"expirationSeconds": wanted_seconds},
     }
     accounts = at(SERVICEACCOUNTS.resource)
     told = await client.create(accounts, request, NAMESPACE, subresource="token", name=name)

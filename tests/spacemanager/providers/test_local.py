@@ -1,0 +1,204 @@
+"""Local spaces keep what every provider promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.contracts.space_provider import SpaceProviderContract
+from tests.contracts.space_world import SpaceWorld, pause, secrets_of
+from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
+from twisted_exec.api.status import AlreadyExists, Conflict, ServiceUnavailable
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    BUILDING,
+    USABLE,
+    Physical,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers import local_process
+from twisted_exec.spacemanager.providers.local_ports import LOWEST, free_port, highest
+from twisted_exec.spacemanager.providers.local_process import environment
+from twisted_exec.spacemanager.providers.local_space import ACCESS
+
+
+class LocalContractTests(SpaceProviderContract, TestCase):
+    """Tests for :class:`LocalProvider`."""
+
+    def make_world(self) -> SpaceWorld:
+        return LocalWorld(os.path.abspath(self.mktemp()))
+
+
+class KeptTests(TestCase):
+    """What local spaces do that no other provider does: they are processes of ours."""
+
+    def setUp(self) -> None:
+        self.world = LocalWorld(os.path.abspath(self.mktemp()))
+        self.provider: Any = self.world.make()
+        self.red, self.green = Physical("red"), Physical("green")
+
+    async def tearDown(self) -> None:
+        for provider in self.world.providers:
+            await provider.close()
+        await self.world.stop()
+
+    async def usable(self, physical: Physical) -> SpaceInfo:
+        """Have one made, if there is none, and wait until it can be used."""
+        await pause(0)
+        await self.provider.create(physical, Wanted("owner"))
+        return await self.until_state(physical, USABLE)
+
+    async def until_state(self, physical: Physical, state: str) -> SpaceInfo:
+        while True:
+            info: SpaceInfo = await self.provider.get(physical)
+            if info.state == state:
+                return info
+            await pause(0.01)
+
+    def pid(self, physical: Physical) -> int:
+        (found,) = [
+            space.pid for space in self.provider.spaces() if space.record.physical == physical
+        ]
+        assert found is not None
+        return found
+
+    def port(self, physical: Physical) -> str:
+        return command(self.pid(physical)).split()[-1]
+
+    async def test_killed_alone(self) -> None:
+        """A space that is killed is started again, at its port and by itself; the others never notice."""
+        before = await self.usable(self.red)
+        await self.usable(self.green)
+        red, green, port = self.pid(self.red), self.pid(self.green), self.port(self.red)
+        hints: list[Physical | None] = []
+        self.provider.watch(hints.append)
+        os.kill(red, signal.SIGKILL)
+        info = await self.until_state(self.red, BUILDING)
+        self.assertEqual(info.reason, "Restarting")
+        self.assertIn("signal SIGKILL", info.message)
+        after = await self.until_state(self.red, USABLE)
+        self.assertEqual((after.uid, after.access), (before.uid, before.access))
+        self.assertNotEqual(self.pid(self.red), red)
+        self.assertEqual((self.pid(self.green), self.port(self.red)), (green, port))
+        self.assertEqual(set(hints), {self.red})
+
+    async def test_another_manager(self) -> None:
+        """The next manager has the same spaces, at the same ports, with the same kubeconfigs."""
+        before = await self.usable(self.red)
+        port = self.port(self.red)
+        await self.provider.close()
+        self.assertEqual(self.world.pids(), [])
+        self.provider = self.world.make()
+        self.assertEqual(await self.provider.list_names(), [self.red])
+        after = await self.until_state(self.red, USABLE)
+        self.assertEqual((after.uid, after.access), (before.uid, before.access))
+        self.assertEqual(self.port(self.red), port)
+
+    async def test_in_use(self) -> None:
+        """Who has the directory is told to whoever comes second."""
+        await self.usable(self.red)
+        second = self.world.make()
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await second.list_spaces()
+        self.assertIn(f"in use by process {os.getpid()}", caught.exception.message)
+
+    async def test_why_it_cannot_start(self) -> None:
+        """What a process says last is told, as its space's state; it is tried ever less often."""
+        said = "exec-standalone: the disk is full: free some"
+        self.world.words = lambda state, port: [  # type: ignore[method-assign]
+            sys.executable, "-I", "-S", "-c", f"print({said!r}); raise SystemExit(1)"
+        ]  # fmt: skip
+        self.world.means = replace(self.world.means, words=self.world.words)
+        self.provider = self.world.make()
+        await self.provider.create(self.red, Wanted("owner"))
+        while not (info := await self.provider.get(self.red)).message:
+            await pause(0.01)
+        self.assertEqual((info.state, info.reason), (BUILDING, "Restarting"))
+        self.assertEqual(
+            info.message, "its process ended: the disk is full: free some; it is started again"
+        )
+
+    async def test_deaf(self) -> None:
+        """A process that heeds nothing is killed in the end, with its group."""
+        deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+        small = SMALL.replace("sys.stdin.read()", "import time; time.sleep(600)")
+        fork = f"{deaf}\n{small}".replace("import time", "os.fork(); import time")
+        self.world.means = replace(
+            self.world.means,
+            words=lambda state, port: [sys.executable, "-I", "-S", "-c", fork, state, str(port)],
+        )
+        self.patch(local_process, "STOP_SECONDS", 0.05)
+        self.provider = self.world.make()
+        await self.usable(self.red)
+        self.assertGreater(len(self.world.pids()), 0)
+        await self.provider.close()
+        while self.world.pids():
+            await pause(0.01)
+
+    async def test_damaged(self) -> None:
+        """A record that cannot be read is that one space's, and is not touched; the others are there."""
+        await self.usable(self.red)
+        path = self.world.record(self.green)
+        with open(path, "w") as file:
+            file.write('{"uid": "../../red"}')
+        green, red = await self.provider.list_spaces()
+        self.assertEqual((red.state, green.state, green.owner), (USABLE, BROKEN, None))
+        self.assertIn(path, green.message)
+        with self.assertRaises(AlreadyExists):
+            await self.provider.create(self.green, Wanted("owner"))
+        for owner in ("owner", ""):
+            with self.assertRaises(Conflict):
+                await self.provider.delete(self.green, owner)
+        self.assertTrue(os.path.exists(path))
+
+    async def test_renewed(self) -> None:
+        """A kubeconfig that nears its end is had anew; the space runs on."""
+        before = await self.usable(self.red)
+        pid = self.pid(self.red)
+        (space,) = self.provider.spaces()
+        self.world.means = replace(self.world.means, now=lambda: time.time() + 340 * 86400)
+        space._means = self.world.means
+        space.look()
+        while (after := await self.provider.get(self.red)).access == before.access:
+            await pause(0.01)
+        self.assertEqual((after.uid, self.pid(self.red)), (before.uid, pid))
+        self.assertNotEqual(after.version, before.version)
+
+    async def test_secrets_are_private(self) -> None:
+        """What a space keeps is for its user's eyes only, and no token is in its environment or its log."""
+        info = await self.usable(self.red)
+        home = self.world.home(self.red)
+        for path in (home, os.path.join(home, ACCESS), self.world.record(self.red)):
+            self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+        (secret,) = secrets_of(info.access["External"].kubeconfig)
+        with open(os.path.join(home, "log")) as log:
+            self.assertNotIn(secret, log.read())
+        self.assertNotIn("TOKEN", environment({"MY_TOKEN": "x", "PATH": "/bin"}))
+
+
+class EnvironmentTests(SynchronousTestCase):
+    """Tests for :func:`environment`."""
+
+    def test_nothing_of_ours(self) -> None:
+        """A space has nothing that was meant for its manager."""
+        ours = {"NOTIFY_SOCKET": "@x", "KUBECONFIG": "/k", "PATH": "/bin", "LC_ALL": "C"}
+        found = environment(ours)
+        self.assertEqual(sorted(found), ["LC_ALL", "PATH", "PYTHONPATH"])
+
+
+class PortTests(SynchronousTestCase):
+    """Tests for :func:`free_port`."""
+
+    def test_below(self) -> None:
+        """Ports are none that the kernel gives to whoever connects, and never another space's."""
+        port = free_port([])
+        self.assertTrue(LOWEST <= port < highest())
+        with self.assertRaises(ServiceUnavailable):
+            free_port(range(65536))

@@ -1,0 +1,271 @@
+"""
+Local spaces: each an API server, a poollet and a runtime of ours in a process of its own, on this host.
+
+Nothing else is needed, so this is what everything can be tried with.  A space has its own process, port,
+authorities and store; when one ends, the others serve on, and it is started again.  The processes are the
+manager's children and end with it, however it ends; what they keep is on disk, and whoever is the next
+manager on it starts them again, at the same ports.
+
+There is one adaptor at a time for what is kept (:mod:`.local_records`); another is told who has it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from twisted_exec.api.status import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    NotFound,
+    ServiceUnavailable,
+)
+from twisted_exec.spacemanager.interfaces import (
+    BROKEN,
+    Around,
+    IRotates,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+    Wanted,
+)
+from twisted_exec.spacemanager.providers.local_access import enrolled
+from twisted_exec.spacemanager.providers.local_process import environment, words
+from twisted_exec.spacemanager.providers.local_records import Record, Store, checked, new_record
+from twisted_exec.spacemanager.providers.local_space import LocalSpace, Means
+
+T = TypeVar("T")
+Changed = Callable[[Physical | None], None]
+
+LOOK_SECONDS = 0.5
+"""How often it is looked whether somebody else has changed what there is: one look at a directory."""
+TEND_EVERY = 40
+"""Every so many looks, each space is seen to."""
+
+
+@implementer(ISpaceProvider, IRotates)
+class LocalProvider:
+    """
+    :param store: nobody else's; opened by the first call.
+    """
+
+    default_parent = ""
+    _log = Logger()
+
+    def __init__(self, store: Store, means: Means) -> None:
+        self._store, self._means = store, means
+        self._spaces: dict[str, LocalSpace] = {}
+        self._following: list[Changed] = []
+        self._looking = LoopingCall(self._look)
+        self._looking.clock = means.reactor
+        self._looks = 0
+        self._stamp = 0
+        self._closed = False
+        self._leaving: set[Deferred[Any]] = set()
+
+    # The door.
+
+    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.create`; there are no parameters."""
+        return _called(lambda: self._create(physical, wanted))
+
+    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.delete`."""
+        return _called(lambda: self._delete(physical, owner))
+
+    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
+        """See :meth:`ISpaceProvider.list_spaces`."""
+        return _called(lambda: [self._info(each, whole=False) for each in self._known().values()])
+
+    def list_names(self) -> Deferred[Sequence[Physical]]:
+        """See :meth:`ISpaceProvider.list_names`."""
+        return _called(lambda: [record.physical for record in self._known().values()])
+
+    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
+        """See :meth:`ISpaceProvider.get`."""
+        return _called(lambda: self._info(self._find(physical)))
+
+    def rotate(self, physical: Physical) -> Deferred[None]:
+        """
+        See :meth:`IRotates.rotate`.
+
+        A token that was given before is good until its own end: whoever has a session by it keeps it.
+        """
+        return _asked(lambda: self._space(physical).rotate())
+
+    def watch(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`."""
+        self._following.append(changed)
+        return lambda: self._following.remove(changed) if changed in self._following else None
+
+    def close(self) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.close`: the processes end, what they keep stays."""
+        self._closed = True
+        self._following.clear()
+        if self._looking.running:
+            self._looking.stop()
+        for space in self._spaces.values():
+            self._leave(space.stop())
+        self._spaces.clear()
+        return DeferredList(list(self._leaving)).addCallback(lambda _: self._store.close())
+
+    def spaces(self) -> Sequence[LocalSpace]:
+        """Those that are seen to here."""
+        return list(self._spaces.values())
+
+    # What is there.
+
+    def _known(self) -> dict[str, Record]:
+        """All records, each with somebody who sees to it."""
+        if self._closed:
+            raise ServiceUnavailable("local spaces: this adaptor was closed; ask the next one")
+        self._store.open()
+        if not self._looking.running:
+            self._looking.start(LOOK_SECONDS, now=False)
+        records = self._store.records()
+        self._see_to(records)
+        return records
+
+    def _see_to(self, records: dict[str, Record]) -> None:
+        for name in [name for name in self._spaces if name not in records]:
+            self._leave(self._spaces.pop(name).stop())
+        for name, record in records.items():
+            space = self._spaces.get(name)
+            if record.damaged:
+                continue
+            if space is None:
+                made = LocalSpace(record, self._store, self._means, self._tell)
+                self._spaces[name] = made
+                made.start()
+            elif (space.record.uid, space.record.going) != (record.uid, record.going):
+                self._leave(space.become(record))
+
+    def _leave(self, stopping: Deferred[Any]) -> None:
+        self._leaving.add(stopping)
+        stopping.addErrback(self._failed)
+        stopping.addBoth(lambda _: self._leaving.discard(stopping))
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("local spaces", failure)
+
+    def _find(self, physical: Physical) -> Record:
+        name = checked(physical)
+        record = self._known().get(name)
+        if record is None:
+            raise NotFound("spaces", name, message=f"there is no local space {name}")
+        return record
+
+    def _space(self, physical: Physical) -> LocalSpace:
+        record = self._find(physical)
+        if record.damaged:
+            raise ServiceUnavailable(record.damaged)
+        return self._spaces[record.name]
+
+    def _info(self, record: Record, *, whole: bool = True) -> SpaceInfo:
+        if record.damaged:
+            return SpaceInfo(record.physical, BROKEN, "Damaged", record.damaged, None)
+        return self._spaces[record.name].info(whole=whole)
+
+    def _tell(self, physical: Physical | None) -> None:
+        for changed in list(self._following):
+            changed(physical)
+
+    def _look(self) -> None:
+        """What others have changed, and what is to be done from time to time."""
+        self._looks += 1
+        try:
+            stamp = self._store.stamp()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._see_to(self._store.records())
+                self._tell(None)
+        except ServiceUnavailable:
+            return  # whoever asks is told
+        if self._looks % TEND_EVERY == 0:
+            for space in self._spaces.values():
+                space.look()
+
+    # What is wanted.
+
+    def _create(self, physical: Physical, wanted: Wanted) -> None:
+        name = checked(physical)
+        if wanted.parameters:
+            told = ascii(min(wanted.parameters)[:80])
+            raise BadRequest(f"local space {name}: there is no parameter {told}; leave it out")
+        if not wanted.owner:
+            raise BadRequest(f"local space {name}: the owner must be the UID of a Space")
+        record = self._known().get(name)
+        if record is None:
+            self._store.write(new_record(name, wanted.owner))
+        elif record.owner != wanted.owner or record.damaged:
+            raise AlreadyExists("local space", name)
+        elif record.going:
+            raise Conflict(f"local space {name} is being deleted; create it again when it is gone")
+        elif self._spaces[name].is_lost:
+            self._store.write(replace(new_record(name, wanted.owner), port=record.port))
+        else:
+            return
+        self._known()
+        self._tell(physical)
+
+    def _delete(self, physical: Physical, owner: str) -> None:
+        name = checked(physical)
+        record = self._known().get(name)
+        if record is None:
+            return
+        if not owner or record.owner != owner or record.damaged:
+            raise Conflict(
+                f"local space {name} was not made for this Space, and is not deleted;"
+                " delete it through the Space that it was made for"
+            )
+        if not record.going:
+            self._store.write(replace(record, going=True))
+            self._known()
+            self._tell(physical)
+
+
+def _called(act: Callable[[], T]) -> Deferred[T]:
+    """What a call gives, or fails with: it is on this very host, and nothing is waited for."""
+    called: Deferred[T] = Deferred()
+    try:
+        called.callback(act())
+    except Exception:
+        called.errback(Failure())
+    return called
+
+
+def _asked(act: Callable[[], Deferred[T]]) -> Deferred[T]:
+    try:
+        return act()
+    except Exception:
+        failed: Deferred[T] = Deferred()
+        failed.errback(Failure())
+        return failed
+
+
+def means(spec: ProviderSpec, around: Around) -> Means:
+    """What the spaces of a provider are made with."""
+    return Means(
+        around.reactor,
+        around.now,
+        words,
+        environment(),
+        lambda path: enrolled(path, spec.name, around.reactor, around.now),
+    )
+
+
+def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
+    """The adaptor of a SpaceProviderDesc of type ``local``; it needs no Secret."""
+    store = Store(os.path.join(around.directory, "local", spec.name))
+    provider: ISpaceProvider = LocalProvider(store, means(spec, around))
+    return provider
