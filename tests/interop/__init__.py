@@ -64,6 +64,12 @@ nothing, passes them over.
       cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
           "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
 
+* ``space_kubeflex``: the adaptor of KubeFlex over a kube-apiserver and a kube-controller-manager as below, for
+  seven minutes with a manager of KubeFlex that is played; and with its own, as ``kubeflex-manager`` on
+  ``PATH`` or where ``KUBEFLEX_MANAGER`` says.  To build it::
+
+      GOBIN=WHERE go install github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
+
 * ``spaces_crds``: our CustomResourceDefinitions of Spaces accept and refuse what our API server does, for
   twenty seconds; with the programs of ``kube_apiserver``.
 

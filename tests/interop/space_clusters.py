@@ -70,11 +70,11 @@ class Wire:
         self.port = 0
         self._open: set[Any] = set()
 
-    def pass_on(self) -> None:
+    async def pass_on(self) -> None:
         """As it is."""
-        self._listen(ProxyFactory("127.0.0.1", self._to))
+        await self._listen(ProxyFactory("127.0.0.1", self._to))
 
-    def answer(self, what: bytes) -> None:
+    async def answer(self, what: bytes) -> None:
         """By something else; empty for never at all."""
 
         class Else(Protocol):
@@ -83,22 +83,18 @@ class Wire:
                     self.transport.write(what)
                     self.transport.loseConnection()
 
-        self._listen(ServerFactory.forProtocol(Else))
+        await self._listen(ServerFactory.forProtocol(Else))
 
-    def refuse(self) -> None:
-        """Nobody listens."""
-        self.cut()
-
-    def cut(self) -> None:
-        """Whatever is open ends at once."""
-        if self._listening is not None:
-            self._listening.stopListening()
-            self._listening = None
+    async def cut(self) -> None:
+        """Whatever is open ends at once, and nobody listens."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.stopListening()
         for transport in list(self._open):
             transport.abortConnection()
 
-    def _listen(self, factory: Any) -> None:
-        self.cut()
+    async def _listen(self, factory: Any) -> None:
+        await self.cut()
         build = factory.buildProtocol
 
         def built(address: Any) -> Any:
@@ -136,7 +132,7 @@ class RealClusterWorld(SpaceWorld):
         self.way.valid, self.way.looks_count = 0, False
         self._clients: list[KubeClient] = []
         self.wire = Wire(self.cluster.port)
-        self.wire.pass_on()
+        await self.wire.pass_on()
         await self.put(NAMESPACES.resource, {"metadata": {"name": ACCOUNTS}})
         self.cluster.apply(*yaml.safe_load_all((ROLES / self.role).read_text()))
         await self.renew()
@@ -147,7 +143,7 @@ class RealClusterWorld(SpaceWorld):
         for client in self._clients:
             await client.close()
         await self.admin.close()
-        self.wire.cut()
+        await self.wire.cut()
         await pause(0.01)
 
     async def version(self) -> str:
@@ -225,16 +221,16 @@ class RealClusterWorld(SpaceWorld):
     # The way.
 
     async def break_down(self) -> None:
-        self.wire.refuse()
+        await self.wire.cut()
 
     async def come_back(self) -> None:
-        self.wire.pass_on()
+        await self.wire.pass_on()
 
     async def stall(self) -> None:
-        self.wire.answer(b"")
+        await self.wire.answer(b"")
 
     async def talk_nonsense(self) -> None:
-        self.wire.answer(b"SSH-2.0-nonsense\r\n")
+        await self.wire.answer(b"SSH-2.0-nonsense\r\n")
 
     async def revoke(self) -> None:
         await self.drop(SERVICEACCOUNTS.resource, self.account, ACCOUNTS)
