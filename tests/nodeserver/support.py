@@ -172,6 +172,7 @@ class SimpleLeaf:
     told: ClientConfig | APIError
     nodes: Sequence[LeafNode] = ()
     problem: str = ""
+    gone: str = ""
     synced: bool = True
     roots: SimpleRootPods | None = None
     machines: bool = False

@@ -62,10 +62,12 @@ class EndingsTests(SynchronousTestCase):
 
     def test_other_leaf(self) -> None:
         """A Node that stands for another leaf now ends its sessions, and no other Node's."""
-        self.leaves.leaves.append(self.stand("two", "leaf-two"))
+        two = self.stand("two", "leaf-two")
+        self.leaves.leaves.append(two)
         self.leaves.tell()
         self.assertEqual(self.ended, {})
-        self.leaves.leaves = [self.stand("two", "leaf-one", "leaf-two")]
+        two.nodes = self.stand("two", "leaf-one", "leaf-two").nodes
+        self.leaves.leaves = [two]
         self.leaves.tell()
         (found,) = self.ended.values()
         self.assertEqual((list(self.ended), found.reason), (["leaf-one"], POOL_DELETED))
@@ -73,9 +75,22 @@ class EndingsTests(SynchronousTestCase):
 
     def test_same_leaf(self) -> None:
         """A leaf whose credentials or labels are others is the same leaf."""
-        self.leaves.leaves = [self.stand("one", "leaf-one")]
+        (leaf,) = self.leaves.leaves
+        leaf.nodes = [LeafNode("leaf-one", "one", labels={"zone": "a"})]
         self.leaves.tell()
         self.assertEqual(self.ended, {})
+
+    def test_other_leaf_of_the_name(self) -> None:
+        """Who comes under the name of one that went is another; why that went is told."""
+        (leaf,) = self.leaves.leaves
+        leaf.gone = 'space "default/one" is gone: it was deleted'
+        self.leaves.leaves = [self.stand("one", "leaf-one")]
+        self.leaves.tell()
+        told = (
+            'node "leaf-one" does not stand for leaf "one" now: space "default/one" is gone: it was '
+            "deleted"
+        )
+        self.assertEqual(self.ended["leaf-one"], Ending(POOL_DELETED, told))
 
     def test_stopped(self) -> None:
         """Nothing is followed any more."""

@@ -70,8 +70,31 @@ class TapTests(SynchronousTestCase):
     def test_no_leaves(self) -> None:
         """A node server without leaves has nothing to do, and says what would help."""
         self.least = [word for word in self.least if not word.startswith("--leaves")]
-        self.assertIn("give it, or --kosmos, or both", self.refusal())
+        self.assertIn("give it, or --kosmos, or --spaces, or several", self.refusal())
         self.assertTrue(self.options("--kosmos").registry().kosmos)
+
+    def test_spaces(self) -> None:
+        """Which Spaces are leaves is told whole, and what cannot be meant is refused."""
+        chosen = (
+            self.options("--spaces=default, kcp", "--space-selector=exec=yes").registry().spaces
+        )
+        assert chosen is not None
+        self.assertEqual((chosen.providers, chosen.policy), (("default", "kcp"), "owned"))
+        self.assertTrue(chosen.selector.matches({"exec": "yes"}))
+        found = self.options("--spaces=*", "--space-viewpoint=InCluster", "--space-pods=machines")
+        chosen = found.registry().spaces
+        assert chosen is not None
+        self.assertEqual((chosen.providers, chosen.viewpoint), ((), "InCluster"))
+        self.assertIsNone(self.options().registry().spaces)
+        for wrong, told in (
+            (("--spaces=a.b",), "--spaces 'a.b': a lowercase RFC 1123 label"),
+            (("--spaces=a,",), "--spaces ''"),
+            (("--space-selector=a=b",), "--space-selector chooses of --spaces"),
+            (("--spaces=*", "--space-selector=a in"), "--space-selector: "),
+            (("--space-viewpoint=Both",), "'Both' is none of InCluster, External"),
+            (("--space-pods=mine",), "'mine' is none of owned, same-name, machines"),
+        ):
+            self.assertIn(told, self.refusal(*wrong))
 
     def test_wrong_leaves(self) -> None:
         """A file of leaves that makes no sense is told before anything begins."""

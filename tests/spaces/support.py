@@ -182,12 +182,14 @@ class Listener:
     """
     :ivar told: what it heard of beginnings and ends, in order.
     :ivar changes: of which it heard that they changed.
+    :ivar waiting: how often it heard of those that wait.
     """
 
     def __init__(self) -> None:
         self.told: list[tuple[str, ...]] = []
         self.there: list[ISpaceConnection] = []
         self.changes: list[ISpaceConnection] = []
+        self.waiting = 0
 
     def engaged(self, space: ISpaceConnection) -> None:
         """See :class:`ISpaceListener`."""
@@ -197,6 +199,10 @@ class Listener:
     def changed(self, space: ISpaceConnection) -> None:
         """See :class:`ISpaceListener`."""
         self.changes.append(space)
+
+    def waiting_changed(self) -> None:
+        """See :class:`ISpaceListener`."""
+        self.waiting += 1
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
         """See :class:`ISpaceListener`."""

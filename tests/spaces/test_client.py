@@ -657,6 +657,22 @@ class LifetimeTests(ClientTestCase):
         self.hub.secret(kubeconfig(token="t2"))
         self.assertEqual(self.listener.changes, [connection] * 2)
 
+    def test_waiting(self) -> None:
+        """Who cannot be reached is there all the same, until it is deleted."""
+        self.hub.both()
+        self.hub.space("new", phase=spaces.INITIALIZING, secret=None)
+        self.hub.space("ill", phase=spaces.NOT_READY, labels={"zone": "a"})
+        client = self.make()
+        told = {each.name.name: each for each in client.waiting()}
+        self.assertEqual(set(told), {"new", "ill"})
+        self.assertEqual((told["new"].credentials, told["ill"].credentials), (False, True))
+        self.assertEqual((told["ill"].why, told["ill"].labels), ("it is NotReady", {"zone": "a"}))
+        heard = self.listener.waiting
+        self.hub.remove(SPACE, "ill")
+        self.assertEqual(self.listener.waiting, heard + 1)
+        self.hub.space("new", phase=spaces.INITIALIZING, secret=None, deleting=True)
+        self.assertEqual((self.listener.waiting, list(client.waiting())), (heard + 2, []))
+
     def test_listeners(self) -> None:
         """Who comes later hears of those that are there; who fails, or has left, is no matter."""
         self.hub.both()

@@ -159,6 +159,13 @@ class Reflector:
             self.problem = "the reflector failed; see the log"
             self._log.failure("{what}: the reflector failed", failure, what=self._what)
 
+    def forget(self) -> None:
+        """
+        Whoever is asked next is another server: what was copied is listed anew before it counts again,
+        and the differences are told.  To be called again when :meth:`stop` is done, if it was running.
+        """
+        self._version, self.synced = "", False
+
     def when_synced(self) -> Deferred[None]:
         """Fires when the first list has arrived."""
         if self.synced:

@@ -1,5 +1,5 @@
 """
-Who we are in a leaf, wherever that is told: a file, a Secret of the root, an object of the root.
+Who we are in a leaf, wherever that is told: a file, a Secret of the root, an object of the root, a Space.
 
 A file is as on any machine, with everything that a kubeconfig can say.  What comes out of the root
 is data and nothing else (:func:`~twisted_exec.kube.kubeconfig.load_inline`).  All of them may be
@@ -27,6 +27,7 @@ from twisted_exec.nodeserver.leaf_spec import (
     KubeconfigData,
     KubeconfigFile,
     KubeconfigSecret,
+    KubeconfigSpace,
 )
 
 LOOK_SECONDS = 1.0
@@ -38,9 +39,11 @@ class Credentials:
     The configuration of one leaf, as of now.
 
     :ivar problem: why there is none, or empty.
+    :ivar gone: why there will be none any more, or empty.
     """
 
     problem = ""
+    gone = ""
 
     def __init__(self) -> None:
         self._changed: Callable[[], None] = lambda: None
@@ -60,6 +63,10 @@ class Credentials:
     def stop(self) -> Deferred[None]:
         """Fires when nothing is under way any more; what is known can still be used."""
         return succeed(None)
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :data:`~twisted_exec.kube.late_client.Reread`."""
+        return succeed(False)
 
 
 class FileCredentials(Credentials):
@@ -190,6 +197,40 @@ class SecretCredentials(Credentials):
         self._wrong = wrong
 
 
+class SpaceCredentials(Credentials):
+    """Those of a Space, which its client keeps."""
+
+    def __init__(self, told: KubeconfigSpace) -> None:
+        super().__init__()
+        self._told = told
+
+    @property
+    def problem(self) -> str:  # type: ignore[override]
+        return str(self._told.space.problem)
+
+    @property
+    def gone(self) -> str:  # type: ignore[override]
+        return self._told.gone
+
+    def current(self) -> ClientConfig:
+        """See :meth:`Credentials.current`."""
+        return self._told.space.config()
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """See :meth:`Credentials.start`."""
+        super().start(changed)
+        self._told.follow(changed)
+
+    def stop(self) -> Deferred[None]:
+        """See :meth:`Credentials.stop`."""
+        self._told.follow(lambda: None)
+        return succeed(None)
+
+    def reread(self, refused: ClientConfig) -> Deferred[bool]:
+        """See :meth:`Credentials.reread`."""
+        return self._told.space.reread(refused)
+
+
 def _read(content: bytes, source: str, context: str = "") -> tuple[ClientConfig | None, str]:
     """A configuration, or why there is none."""
     try:
@@ -211,4 +252,6 @@ def credentials(
         return FileCredentials(told, clock)
     if isinstance(told, KubeconfigSecret):
         return SecretCredentials(told, root, clock)
+    if isinstance(told, KubeconfigSpace):
+        return SpaceCredentials(told)
     return DataCredentials(told, before)

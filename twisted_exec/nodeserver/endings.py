@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted_exec.kube.interfaces import Object
-from twisted_exec.nodeserver.interfaces import ILeaves, IRootPods
+from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods
 from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending, Subject
 from twisted_exec.streaming.sessions import Sessions, concerned
 
@@ -35,7 +35,7 @@ class Endings:
 
     def __init__(self, sessions: Sessions, root_pods: IRootPods, leaves: ILeaves) -> None:
         self._sessions, self._root_pods, self._leaves = sessions, root_pods, leaves
-        self._leaf_of: dict[str, str] = {}
+        self._leaf_of: dict[str, ILeaf] = {}
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -52,8 +52,8 @@ class Endings:
         for end in ends:
             end()
 
-    def _known(self) -> dict[str, str]:
-        return {name: node.leaf for name, node in self._leaves.nodes().items()}
+    def _known(self) -> dict[str, ILeaf]:
+        return {name: self._leaves.get(node.leaf) for name, node in self._leaves.nodes().items()}
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         ending = pod_ending(before, after)
@@ -63,9 +63,10 @@ class Endings:
     def _leaves_changed(self) -> None:
         before, self._leaf_of = self._leaf_of, self._known()
         for node, leaf in before.items():
-            if self._leaf_of.get(node) != leaf:
-                ending = Ending(POOL_DELETED, f'node "{node}" does not stand for leaf "{leaf}" now')
-                self._sessions.end(_on(node), ending)
+            if self._leaf_of.get(node) is not leaf:
+                why = f": {leaf.gone}" if leaf.gone else ""
+                told = f'node "{node}" does not stand for leaf "{leaf.name}" now{why}'
+                self._sessions.end(_on(node), Ending(POOL_DELETED, told))
 
 
 def _on(node: str) -> Callable[[Subject], bool]:

@@ -70,6 +70,7 @@ class ILeaf(Interface):
     )
     nodes = Attribute("The root's Nodes that stand for it (sequence of :class:`LeafNode`).")
     problem = Attribute("Why it cannot be reached just now (str), or empty.")
+    gone = Attribute("Why it is there no more (str), or empty where its source does not say.")
     synced = Attribute("Its Pods of ours were all read at least once (bool).")
     machines = Attribute(
         "Its Pods are machines (bool): they are shown in the root, and never made from there."

@@ -74,7 +74,13 @@ class Leaf:
         self._around, self.spec = around, spec
         self.name, self._label = spec.name, f'leaf cluster "{spec.name}"'
         self._credentials = self._new_credentials()
-        self.client = LateClient(self._label, self.config, around.make_client, moved=self._moved)
+        self.client = LateClient(
+            self._label,
+            self.config,
+            around.make_client,
+            moved=self._moved,
+            reread=lambda refused: self._credentials.reread(refused),
+        )
         self._ours = self._rule()
         self._by_uid: dict[str, set[Key]] = {}
         self._followers = Followers(f"leaf cluster {spec.name}")
@@ -106,6 +112,11 @@ class Leaf:
         told = self._credentials.problem
         told = told or next((copy.problem for copy in self._copies if copy.problem), "")
         return told or ("" if self.synced else "its Pods were not read yet")
+
+    @property
+    def gone(self) -> str:
+        """See :class:`ILeaf`."""
+        return self._credentials.gone
 
     def config(self) -> ClientConfig:
         """See :meth:`ILeaf.config`."""

@@ -1,8 +1,8 @@
 """
 What is known of a leaf before anybody has been there: values that a source of leaves gives.
 
-Everything is frozen and compares by value, so that a change is noticed, and what did not change
-stays as it is.
+Everything but a Space is frozen and compares by value, so that a change is noticed, and what did not
+change stays as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from zope.interface import Attribute, Interface
 from twisted_exec.nodeserver.interfaces import LeafNode
 from twisted_exec.nodeserver.namespaces import Names
 from twisted_exec.nodeserver.ours import OWNED
+from twisted_exec.spaces.interfaces import ISpaceConnection
 
 CLUSTER, NODE, PARTY = "cluster", "node", "party"
 """What a Node stands for, see :class:`~twisted_exec.nodeserver.interfaces.LeafNode`."""
@@ -67,7 +68,30 @@ class KubeconfigData:
         return self.source
 
 
-Kubeconfig = KubeconfigFile | KubeconfigSecret | KubeconfigData
+class KubeconfigSpace:
+    """
+    A Space's, from its engagement to its end; compares by identity, as another engagement is another leaf.
+
+    :ivar gone: why it is there no more, or empty.
+    """
+
+    def __init__(self, space: ISpaceConnection) -> None:
+        self.space, self.gone = space, ""
+        self._changed: Callable[[], None] = lambda: None
+
+    def __str__(self) -> str:
+        return f'space "{self.space.name}"'
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Have this, and nobody else, called when its credentials are others."""
+        self._changed = changed
+
+    def changed(self) -> None:
+        """They may be."""
+        self._changed()
+
+
+Kubeconfig = KubeconfigFile | KubeconfigSecret | KubeconfigData | KubeconfigSpace
 
 
 @dataclass(frozen=True)

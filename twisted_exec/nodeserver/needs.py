@@ -15,6 +15,7 @@ from twisted_exec.api.kinds.core import NAMESPACES
 from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE, NODES
 from twisted_exec.api.kinds.pods import PODS
 from twisted_exec.api.meta import Resource
+from twisted_exec.api.spaces import SPACES
 from twisted_exec.auth.rules import Rule
 from twisted_exec.nodeserver.clusters import CLUSTERS
 from twisted_exec.nodeserver.leading import LEASE
@@ -72,6 +73,14 @@ def probe_rules(nodes: Iterable[str]) -> tuple[Rule, ...]:
 def secret_rules() -> tuple[Rule, ...]:
     """Of a Role where the kubeconfigs of leaves are kept as Secrets."""
     return (_on(SECRETS.resource, *_FOLLOW),)
+
+
+def space_rules() -> tuple[Rule, ...]:
+    """
+    Of a ClusterRole in the root, with ``--spaces``; to be bound in the namespace of each provider, or with
+    ``--spaces '*'`` everywhere.
+    """
+    return (_on(SPACES, *_FOLLOW), _on(SECRETS.resource, *_FOLLOW))
 
 
 def leaf_rules() -> tuple[Rule, ...]:

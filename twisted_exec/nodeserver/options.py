@@ -14,9 +14,14 @@ from typing import Any
 from twisted.python.usage import UsageError
 
 from twisted_exec.api import names
-from twisted_exec.nodeserver.ours import DEFAULT_ROOT
+from twisted_exec.api.kinds.spaces import provider_name
+from twisted_exec.api.selectors import parse_labels
+from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS
+from twisted_exec.api.status import APIError
+from twisted_exec.nodeserver.ours import DEFAULT_ROOT, OWNED, POLICIES
 from twisted_exec.nodeserver.registry import RegistrySettings
 from twisted_exec.nodeserver.service import Settings
+from twisted_exec.nodeserver.space_leaves import SpaceChoice
 from twisted_exec.observe.program import ProgramOptions, seconds
 from twisted_exec.streaming.idle import IDLE_SECONDS
 
@@ -161,6 +166,10 @@ class LeafOptions(ProgramOptions):
     optParameters = [
         ["leaves", None, "", "The leaf clusters: a YAML file."],
         ["root-name", None, DEFAULT_ROOT, "What this root is called in its leaves."],
+        ["spaces", None, "", "Leaf clusters are Spaces, too: of these providers; * for all."],
+        ["space-selector", None, "", "Only Spaces with these labels: a label selector."],
+        ["space-viewpoint", None, EXTERNAL, f"How Spaces are seen: {' or '.join(VIEWPOINTS)}."],
+        ["space-pods", None, OWNED, f"Pods of Spaces: {', '.join(POLICIES)}."],
     ]
     optFlags = [["kosmos", None, "The leaf clusters are those of Kosmos's Cluster objects, too."]]
 
@@ -168,16 +177,44 @@ class LeafOptions(ProgramOptions):
         """
         :raises UsageError: no leaf could ever be known, or the root cannot be called so.
         """
-        if not self["leaves"] and not self["kosmos"]:
+        if not self["leaves"] and not self["kosmos"] and not self["spaces"]:
             raise UsageError(
-                "--leaves is missing: which leaf clusters there are; give it, or --kosmos, or both"
+                "--leaves is missing: which leaf clusters there are; give it, or --kosmos, or "
+                "--spaces, or several"
             )
         if not self["root-name"]:
             raise UsageError("--root-name must not be empty")
         for problem in names.label_value(self["root-name"]):
             raise UsageError(f"--root-name {self['root-name']!r}: {problem}")
+        self._spaces = self._chosen_spaces()
         super().postOptions()
+
+    def _chosen_spaces(self) -> SpaceChoice | None:
+        """:raises UsageError: what is said of Spaces cannot be meant."""
+        for name, known in (("space-viewpoint", VIEWPOINTS), ("space-pods", POLICIES)):
+            if self[name] not in known:
+                raise UsageError(f"--{name} {self[name]!r} is none of {', '.join(known)}")
+        if not self["spaces"]:
+            if self["space-selector"]:
+                raise UsageError("--space-selector chooses of --spaces, which is missing")
+            return None
+        providers = [each.strip() for each in self["spaces"].split(",")]
+        for each in providers if providers != ["*"] else ():
+            for problem in provider_name(each):
+                raise UsageError(f"--spaces {each!r}: {problem}")
+        try:
+            selector = parse_labels(self["space-selector"])
+        except APIError as problem:
+            raise UsageError(f"--space-selector: {problem.message}") from None
+        return SpaceChoice(
+            () if providers == ["*"] else tuple(providers),
+            selector,
+            self["space-viewpoint"],
+            self["space-pods"],
+        )
 
     def registry(self) -> RegistrySettings:
         """The command line as the registry wants it."""
-        return RegistrySettings(self["leaves"], bool(self["kosmos"]), self["root-name"])
+        return RegistrySettings(
+            self["leaves"], bool(self["kosmos"]), self["root-name"], self._spaces
+        )

@@ -19,6 +19,7 @@ from twisted_exec.nodeserver.leaf_spec import ISource, LeafSpec
 from twisted_exec.nodeserver.leaves import Leaves
 from twisted_exec.nodeserver.ours import DEFAULT_ROOT
 from twisted_exec.nodeserver.root_pods import RootPods
+from twisted_exec.nodeserver.space_leaves import SpaceChoice, SpaceLeaves, space_client
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class RegistrySettings:
     """
     :param leaves: path of the file that names leaves, absolute; empty for none.
     :param kosmos: leaves are those of Kosmos's Clusters, too.
+    :param spaces: which Spaces are leaves, too; ``None`` for none.
     :param root_name: what the root is called in its leaves, a label's value.
     """
 
     leaves: str = ""
     kosmos: bool = False
     root_name: str = DEFAULT_ROOT
+    spaces: SpaceChoice | None = None
 
 
 class Registry:
@@ -54,13 +57,19 @@ class Registry:
     ) -> None:
         self._file = LeafFile(settings.leaves, reactor) if settings.leaves else None
         self._clusters = Clusters(client, reactor) if settings.kosmos else None
-        sources: list[ISource] = [each for each in (self._file, self._clusters) if each is not None]
+        make_client = make_client or kube_clients(reactor, PROGRAM)
+        self._spaces: SpaceLeaves | None = None
+        if settings.spaces is not None:
+            followed = space_client(settings.spaces, client, reactor, make_client)
+            self._spaces = SpaceLeaves(followed, settings.spaces)
+        found = (self._file, self._clusters, self._spaces)
+        sources: list[ISource] = [each for each in found if each is not None]
         self.roots = RootPods(client, reactor)
         around = Surroundings(
             client,
             self.roots,
             reactor,
-            make_client or kube_clients(reactor, PROGRAM),
+            make_client,
             settings.root_name,
         )
 
@@ -77,9 +86,8 @@ class Registry:
     @property
     def problems(self) -> list[str]:
         """What is wrong now with sources and the root's Pods, one line each; leaves tell their own."""
-        told = [
-            each.problem for each in (self._file, self._clusters, self.roots) if each is not None
-        ]
+        parts = (self._file, self._clusters, self._spaces, self.roots)
+        told = [each.problem for each in parts if each is not None]
         return [each for each in told if each] + list(self.leaves.problems)
 
     def start(self) -> None:

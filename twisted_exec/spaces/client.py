@@ -40,6 +40,7 @@ from twisted_exec.spaces.interfaces import (
     ISpaceConnection,
     ISpaceListener,
     SpaceName,
+    Waiting,
 )
 from twisted_exec.spaces.secrets import SpaceSecrets
 from twisted_exec.spaces.view import SecretRef, SpaceView, view_of
@@ -190,6 +191,14 @@ class SpaceClient(Service):
         """See :meth:`ISpaceClient.all`."""
         return [each.connection for each in self._known if each.connection is not None]
 
+    def waiting(self) -> Sequence[Waiting]:
+        """See :meth:`ISpaceClient.waiting`."""
+        return [
+            Waiting(each.name, each.view.labels, self._why_not(each), each.view.secret is not None)
+            for each in self._known
+            if each.connection is None and not each.view.deleting
+        ]
+
     def follow(self, listener: ISpaceListener) -> Callable[[], None]:
         """See :meth:`ISpaceClient.follow`."""
 
@@ -213,6 +222,7 @@ class SpaceClient(Service):
         view = None if after is None else view_of(after, self._viewpoint)
         namespace, name = key_of(after or before or {})
         followed = self._known.at(name, namespace)
+        waited = followed is None or followed.connection is None
         if view is None:
             if followed is not None:
                 self._known.pop(name, namespace)
@@ -223,6 +233,8 @@ class SpaceClient(Service):
             self._use(followed, None, view.secret)
         else:
             self._become(followed, view)
+        if waited and followed is not None and followed.connection is None:
+            self._followers.tell("waiting_changed")
 
     def _become(self, followed: Followed, view: SpaceView) -> None:
         before, followed.view = followed.view, view

@@ -4,7 +4,7 @@ Doors of the space-aware client: API servers by the names of their Spaces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
@@ -29,6 +29,22 @@ class SpaceName:
 
     def __str__(self) -> str:
         return f"{self.provider or self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """
+    A Space that is there and cannot be reached by us, nor could since this program looks; or not since its
+    last end.
+
+    :param why: for people.
+    :param credentials: it names a Secret for our viewpoint: it could be reached once, or is about to be.
+    """
+
+    name: SpaceName
+    labels: Mapping[str, str]
+    why: str
+    credentials: bool
 
 
 class ISpaceConnection(Interface):
@@ -75,6 +91,9 @@ class ISpaceListener(Interface):
     def changed(space: ISpaceConnection) -> None:
         """Labels or credentials of one that is engaged are others now: what failed is worth trying again."""
 
+    def waiting_changed() -> None:
+        """:meth:`ISpaceClient.waiting` may be others now, for another reason than beginnings and ends."""
+
     def disengaged(space: ISpaceConnection, reason: str) -> None:
         """
         It is there no more, or stands for another physical space; told once for each that was engaged.  A Space
@@ -110,6 +129,12 @@ class ISpaceClient(Interface):
 
     def all() -> Sequence[ISpaceConnection]:
         """Those that are engaged now."""
+
+    def waiting() -> Sequence[Waiting]:
+        """
+        Those that are not engaged, and not being deleted: who has something stand for each Space keeps it
+        for these.
+        """
 
     def follow(listener: ISpaceListener) -> Callable[[], None]:
         """

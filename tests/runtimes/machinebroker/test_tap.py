@@ -74,6 +74,19 @@ class TapTests(SynchronousTestCase):
         self.assertEqual(told.streaming.base_url, "http://127.0.0.1:20251")
         self.assertEqual(told.drain_seconds, 1.0)
 
+    def test_space(self) -> None:
+        """A target may be a Space, of whichever provider and viewpoint; what cannot be is refused."""
+        for wrong, told in (
+            (("--space=A",), "--space 'A': "),
+            (("--provider=kcp",), "--provider says whose --space it is, which is missing"),
+            (("--space=a", "--space-viewpoint=Both"), "'Both' is none of InCluster, External"),
+        ):
+            self.assertIn(told, self.refusal(*LEAST, *wrong))
+        path = Path(self.mktemp())
+        path.write_text(KUBECONFIG)
+        options = self.options(*LEAST, f"--kubeconfig={path}", "--space=a", "--provider=kcp")
+        self.assertTrue(IService.providedBy(makeService(options)))
+
     def test_own_identity_suffices(self) -> None:
         """Who asks for itself needs no name to put before others'."""
         options = self.options("--namespace=ns", "--own-identity", LEAST[2])

@@ -32,6 +32,7 @@ class Copy:
     What the target has of this broker, or of others that keep their machines in the same place.
 
     :param gone: told of each machine that is no more.
+    :param trouble: why the target cannot be asked, or empty.
     """
 
     _log = Logger()
@@ -42,8 +43,9 @@ class Copy:
         place: Place,
         clock: Any,
         gone: Callable[[Held], None] = lambda held: None,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self._place, self._clock, self._gone = place, clock, gone
+        self._place, self._clock, self._gone, self._trouble = place, clock, gone, trouble
         self._held: dict[str, Held] = {}
         self._ids: dict[str, set[str]] = {}
         self._waiting: dict[str, list[tuple[Condition, Deferred[None]]]] = {}
@@ -64,6 +66,10 @@ class Copy:
         """Fires when nothing is under way any more."""
         return self._reflector.stop()
 
+    def forget(self) -> None:
+        """See :meth:`~twisted_exec.kube.watch.Reflector.forget`."""
+        self._reflector.forget()
+
     def when_synced(self) -> Deferred[None]:
         """Fires when the copy was complete once."""
         return self._reflector.when_synced()
@@ -72,8 +78,9 @@ class Copy:
         """
         :raises ServiceUnavailable: what is kept here is not what the target has.
         """
-        if self._reflector.problem or not self._reflector.synced:
-            why = self._reflector.problem or "its machines are not known yet"
+        why = self._trouble() or self._reflector.problem
+        if why or not self._reflector.synced:
+            why = why or "its machines are not known yet"
             raise ServiceUnavailable(f"the target cluster cannot be asked: {why}")
 
     def __iter__(self) -> Iterator[Held]:

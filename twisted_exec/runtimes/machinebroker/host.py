@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from twisted_exec.api.status import ServiceUnavailable
@@ -26,7 +26,7 @@ from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.observe.interfaces import IAuditSink
 from twisted_exec.observe.starting import Starting
-from twisted_exec.streaming.interfaces import MACHINE_DELETED, Ending
+from twisted_exec.streaming.interfaces import MACHINE_DELETED, POOL_DELETED, Ending
 from twisted_exec.streaming.sessions import concerned
 from twisted_exec.tls.files import Reloading
 from twisted_exec.tls.unix import private_directory, runtime_directory
@@ -41,6 +41,7 @@ from .objects import Held
 from .place import Place
 from .routes import HOP, BrokerRoutes
 from .service import MachineBroker
+from .space_target import SpaceTarget
 from .tokens import MemoryLedger, Tokens, key_of, new_key
 
 STREAM_SOCKET = "stream.sock"
@@ -76,6 +77,7 @@ class BrokerHost(Starting):
 
     :param client: of the target.
     :param config: its kubeconfig as it is now, by which streams are opened.
+    :param target: what says where that is, when it is a Space; these two are then its own.
     :param checks: called when starting; what one raises keeps the broker from it.
     :ivar broker: provides :class:`~twisted_exec.iri.interfaces.IMachineRuntime`.
     :ivar streams: serves the consoles.
@@ -94,10 +96,12 @@ class BrokerHost(Starting):
         audit: IAuditSink,
         reactor: Any,
         *,
+        target: SpaceTarget | None = None,
         checks: Sequence[Callable[[], object]] = (),
     ) -> None:
         super().__init__()
         self.settings, self._reactor, self._checks = settings, reactor, checks
+        self._target = target
         self._directory = ""
         self._make_tokens(client)
         self.broker = MachineBroker(
@@ -109,7 +113,9 @@ class BrokerHost(Starting):
             exec_url=lambda token: self.streams.exec_url(token),
             log_url=lambda token: self.streams.log_url(token),
             gone=self._gone,
+            trouble=lambda: target.problem if target is not None else "",
         )
+        self._follow = Follow(self.broker)
         listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
         way = Way(config, settings.place, settings.identity, reactor)
         self.streams = BrokerStreams(
@@ -159,7 +165,11 @@ class BrokerHost(Starting):
             self.streams.listening = replace(self.streams.listening, address=f"unix:{path}")
         await self.streams.listen()
         self.streams.startService()
-        self.broker.start()
+        if self._target is None:
+            self._follow.begin()
+        else:
+            self._target.found, self._target.lost = self._found, self._lost
+            self._target.start()
         if self._leases is not None:
             self._leases.start()
         self.iri.startService()
@@ -176,7 +186,9 @@ class BrokerHost(Starting):
         await self.streams.stopService()
         if self._leases is not None:
             self._leases.stop()
-        await maybeDeferred(self.broker.stop)
+        if self._target is not None:
+            await self._target.stop()
+        await self._follow.end()
         if self._directory:
             with contextlib.suppress(OSError):
                 os.rmdir(self._directory)  # another's socket may be in it by now
@@ -189,6 +201,24 @@ class BrokerHost(Starting):
         if uid:
             self.streams.sessions.end(concerned(uid, ending), ending)
 
+    def _found(self, another: bool) -> None:
+        """The target is there, or is worth trying again."""
+        if another or self._is_in_trouble():
+            self._follow.begin()
+
+    def _is_in_trouble(self) -> bool:
+        try:
+            self.broker.check()
+        except ServiceUnavailable:
+            return True
+        return False
+
+    def _lost(self, reason: str) -> None:
+        """The target is gone, with all its machines for all that can be told."""
+        self._log.warn("the target is gone: {why}", why=reason)
+        self._follow.end()
+        self.streams.sessions.end(lambda subject: True, Ending(POOL_DELETED, reason))
+
     def _probe_classes(self) -> None:
         if not self.broker.offer.names():
             raise ServiceUnavailable("no pool of the target has machines of any class")
@@ -199,6 +229,45 @@ class BrokerHost(Starting):
     def _probe_tokens(self) -> Deferred[object]:
         assert self._leases is not None
         return Deferred.fromCoroutine(self._leases.probe())
+
+
+class Follow:
+    """
+    Has a broker follow its target, or not: each beginning is anew, when the one before is over.
+    """
+
+    def __init__(self, broker: MachineBroker) -> None:
+        self._broker = broker
+        self._is_wanted = False
+        self._turns = 0
+        self._turning: Deferred[None] | None = None
+
+    def begin(self) -> None:
+        """Follow it from the beginning."""
+        self._turn(True)
+
+    def end(self) -> Deferred[None]:
+        """Follow it no more; fires when nothing is under way."""
+        return self._turn(False)
+
+    def _turn(self, wanted: bool) -> Deferred[None]:
+        self._is_wanted = wanted
+        self._turns += 1
+        self._broker.forget()
+        if self._turning is None or self._turning.called:
+            self._turning = Deferred.fromCoroutine(self._turned())
+        waiting: Deferred[None] = Deferred()
+        self._turning.chainDeferred(waiting)
+        return waiting
+
+    async def _turned(self) -> None:
+        before = 0
+        while before != self._turns:
+            before = self._turns
+            await self._broker.stop()
+        self._broker.forget()
+        if self._is_wanted:
+            self._broker.start()
 
 
 class BrokerStreams(TokenServer):

@@ -8,7 +8,7 @@ have subtracted them already.  So what is told is what is left there and what we
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
@@ -27,12 +27,22 @@ _LARGEST = 2**63 - 1
 
 
 class Offer:
-    """Follows the target's pools and classes."""
+    """
+    Follows the target's pools and classes.
+
+    :param trouble: why the target cannot be asked, or empty.
+    """
 
     _log = Logger()
 
-    def __init__(self, client: IKubeClient, place: Place, clock: object) -> None:
-        self._place = place
+    def __init__(
+        self,
+        client: IKubeClient,
+        place: Place,
+        clock: object,
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._place, self._trouble = place, trouble
         dialect = place.dialect
         fields = f"metadata.name={place.pool}" if place.pool else ""
         self._selector = parse_labels("" if place.pool else selector_text(place.selector))
@@ -48,13 +58,19 @@ class Offer:
         """Fires when nothing is under way any more."""
         return DeferredList([copy.stop() for copy in (self._pools, self._classes)])
 
+    def forget(self) -> None:
+        """See :meth:`~twisted_exec.kube.watch.Reflector.forget`."""
+        for copy in (self._pools, self._classes):
+            copy.forget()
+
     def check(self) -> None:
         """
         :raises ServiceUnavailable: what the target offers is not known.
         """
         for copy in (self._pools, self._classes):
-            if copy.problem or not copy.synced:
-                why = copy.problem or f"its {copy.resource.plural} are not known yet"
+            why = self._trouble() or copy.problem
+            if why or not copy.synced:
+                why = why or f"its {copy.resource.plural} are not known yet"
                 raise ServiceUnavailable(f"the target cluster cannot be asked: {why}")
 
     def names(self) -> list[str]:

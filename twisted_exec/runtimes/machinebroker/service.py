@@ -76,6 +76,7 @@ class MachineBroker:
     :param client: of the target, as the broker.
     :param exec_url: the URL for a token.
     :param log_url: likewise, of the console's log.
+    :param trouble: why the target cannot be asked, or empty.
     """
 
     _log = Logger()
@@ -91,9 +92,10 @@ class MachineBroker:
         exec_url: Callable[[str], str],
         log_url: Callable[[str], str],
         gone: Callable[[Held], None] = lambda held: None,
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        self.copy = Copy(client, place, clock, gone)
-        self.offer = Offer(client, place, clock)
+        self.copy = Copy(client, place, clock, gone, trouble)
+        self.offer = Offer(client, place, clock, trouble)
         self._client, self._place, self._identity = client, place, identity
         self._parts = Parts(client, place)
         self._tokens, self._exec_url, self._log_url = tokens, exec_url, log_url
@@ -107,6 +109,11 @@ class MachineBroker:
         """Fires when nothing is under way any more."""
         await self.copy.stop()
         await self.offer.stop()
+
+    def forget(self) -> None:
+        """The target is another server: nothing counts of what is known of it."""
+        self.copy.forget()
+        self.offer.forget()
 
     def check(self) -> None:
         """

@@ -13,14 +13,17 @@ from twisted.python.usage import UsageError
 
 from twisted_exec.api import names
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
+from twisted_exec.api.spaces import EXTERNAL, VIEWPOINTS, namespace_of
 from twisted_exec.iri.target import TargetError
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.following import FollowedConfig
 from twisted_exec.kube.kubeconfig import KubeConfigError
+from twisted_exec.kube.late_client import kube_clients
 from twisted_exec.observe.audit import JSONLinesAudit
 from twisted_exec.observe.metrics import ExpiryMetrics
 from twisted_exec.observe.program import make_service
 from twisted_exec.observe.starting import Outlived
+from twisted_exec.spaces.client import SpaceClient
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.expiry import Expiry
 
@@ -28,6 +31,7 @@ from ..serving import FILES, ServingOptions
 from .host import BrokerHost, Settings
 from .identity import Identity, cluster_name
 from .place import Place
+from .space_target import SpaceTarget
 
 PROGRAM = "exec-broker"
 
@@ -56,6 +60,14 @@ class Options(ServingOptions):
         ["source-cluster-name", None, "", "Precedes users' names in the target (required)."],
         ["token-key-file", None, "", "A secret that all brokers behind one address share."],
         ["state-dir", None, "exec-broker-state", "For the private socket of consoles."],
+        [
+            "space",
+            None,
+            "",
+            "The target is this Space; --kubeconfig is of the cluster that has it.",
+        ],
+        ["provider", None, "", "The Space's provider; else default, or the only one."],
+        ["space-viewpoint", None, EXTERNAL, f"How it is seen: {' or '.join(VIEWPOINTS)}."],
     ]
     optFlags = [
         ["own-identity", None, "Open consoles in the broker's own name, whoever asks."],
@@ -64,11 +76,21 @@ class Options(ServingOptions):
     def postOptions(self) -> None:
         """See :meth:`ServingOptions.postOptions`."""
         super().postOptions()
-        for name, rule in (("namespace", names.dns_label), ("machine-pool-name", _pool)):
+        for name, rule in (
+            ("namespace", names.dns_label),
+            ("machine-pool-name", _pool),
+            ("space", _pool),
+            ("provider", _pool),
+        ):
             for problem in rule(self[name]):
                 raise UsageError(f"--{name} {self[name]!r}: {problem}")
         if self["machine-pool-name"] and self["machine-pool-selector"]:
             raise UsageError("--machine-pool-name and --machine-pool-selector exclude each other")
+        if self["provider"] and not self["space"]:
+            raise UsageError("--provider says whose --space it is, which is missing")
+        if self["space-viewpoint"] not in VIEWPOINTS:
+            known = ", ".join(VIEWPOINTS)
+            raise UsageError(f"--space-viewpoint {self['space-viewpoint']!r} is none of {known}")
         self["dialect"] = _checked("dialect", by_name, self["dialect"])
         self["machine-pool-selector"] = _checked(
             "machine-pool-selector", _selector, self["machine-pool-selector"]
@@ -133,12 +155,36 @@ def _program(options: Options, reactor: Any) -> Outlived[BrokerHost]:
     config = FollowedConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     audit = JSONLinesAudit(options["audit-log"])
+    target = _target(options, client, reactor)
     host = BrokerHost(
-        settings(options), client, config.current, audit, reactor, checks=[audit.check]
+        settings(options),
+        client if target is None else target.client,
+        config.current if target is None else target.config,
+        audit,
+        reactor,
+        target=target,
+        checks=[audit.check],
     )
     told = {"kubeconfig": lambda: config.current().certificate.data}
     ExpiryMetrics(host.streams.registry, Expiry(options.certificates(), told).ends)
     return Outlived(host, client.close)
+
+
+def _target(options: Options, hub: KubeClient, reactor: Any) -> SpaceTarget | None:
+    """The Space that is the target, if it is one."""
+    name, provider = options["space"], options["provider"]
+    if not name:
+        return None
+    make = kube_clients(reactor, PROGRAM)
+    spaces = SpaceClient(
+        hub,
+        reactor,
+        viewpoint=options["space-viewpoint"],
+        namespaces=[namespace_of(provider)] if provider else (),
+        agent=PROGRAM,
+        make_client=make,
+    )
+    return SpaceTarget(spaces, name, provider, make)
 
 
 def settings(options: Options) -> Settings:

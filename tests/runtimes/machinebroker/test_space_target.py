@@ -1,0 +1,178 @@
+"""
+Tests for :mod:`twisted_exec.runtimes.machinebroker.space_target`: a broker whose target is a Space.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from tests.contracts.machine_runtime import machine
+from tests.spaces.support import SPACE, Hub, Servers, kubeconfig
+from twisted_exec.api import spaces
+from twisted_exec.api.dialects import IRONCORE
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.runtimes.machinebroker.host import Follow
+from twisted_exec.runtimes.machinebroker.identity import Identity
+from twisted_exec.runtimes.machinebroker.objects import to_object
+from twisted_exec.runtimes.machinebroker.place import Place
+from twisted_exec.runtimes.machinebroker.service import MachineBroker
+from twisted_exec.runtimes.machinebroker.space_target import SpaceTarget
+from twisted_exec.runtimes.machinebroker.tokens import MemoryLedger, Tokens, new_key
+from twisted_exec.spaces.client import SpaceClient
+from twisted_exec.spaces.interfaces import ISpaceListener
+from twisted_exec.testing.cluster import MemoryCluster
+
+from .support import CLASS, MACHINES, NAMESPACE, machine_class, pool
+
+ONE, TWO = "https://one.example", "https://two.example"
+
+
+class SpaceTargetTests(SynchronousTestCase):
+    """Tests for :class:`SpaceTarget`, and for a broker that follows one."""
+
+    def setUp(self) -> None:
+        self.clock, self.hub, self.servers = Clock(), Hub(), Servers()
+        self.place = Place(IRONCORE, NAMESPACE)
+        self.lost: list[str] = []
+        for url in (ONE, TWO):
+            cluster = self.servers.clusters[url] = MemoryCluster()
+            for each in (pool(), machine_class()):
+                resource = next(kind for kind in cluster.kinds if kind.kind == each["kind"])
+                self.successResultOf(cluster.client().create(resource, each))
+
+    def target(self, provider: str = "") -> SpaceTarget:
+        client = SpaceClient(self.hub.cluster.client(), self.clock, make_client=self.servers.make)
+        target = SpaceTarget(client, "one", provider, self.servers.make)
+        self.addCleanup(lambda: self.successResultOf(target.stop()))
+        return target
+
+    def start(self, provider: str = "") -> MachineBroker:
+        """A broker that follows its target as a host has it."""
+        self.told = target = self.target(provider)
+        key = new_key()
+        broker = MachineBroker(
+            target.client,
+            self.place,
+            Identity("a"),
+            Tokens(lambda: key, MemoryLedger()),
+            self.clock,
+            exec_url=str,
+            log_url=str,
+            trouble=lambda: target.problem,
+        )
+        follow = Follow(broker)
+
+        def lost(reason: str) -> None:
+            self.lost.append(reason)
+            follow.end()
+
+        target.found, target.lost = lambda another: follow.begin(), lost
+        target.start()
+        self.addCleanup(lambda: self.successResultOf(follow.end()))
+        return broker
+
+    def trouble(self, broker: MachineBroker) -> str:
+        """What who asks for machines is told; empty when they are told."""
+        failed = broker.list_machines(pb.ListMachinesRequest())
+        failed.addErrback(lambda failure: failure.value)
+        found = self.successResultOf(failed)
+        return found.message if isinstance(found, ServiceUnavailable) else ""
+
+    def machines(self, broker: MachineBroker) -> list[str]:
+        found = self.successResultOf(broker.list_machines(pb.ListMachinesRequest()))
+        return [each.metadata.id for each in found.machines]
+
+    def put(self, server: str, name: str) -> None:
+        """A machine of the broker's, there already."""
+        wanted = to_object(machine("x", CLASS), name, self.place)
+        wanted["metadata"]["labels"][self.place.created_label] = "true"
+        client = self.servers.clusters[server].client()
+        self.successResultOf(client.create(MACHINES, wanted, NAMESPACE))
+
+    def test_door(self) -> None:
+        """It listens to Spaces."""
+        verifyObject(ISpaceListener, self.target())
+
+    def test_not_there_yet(self) -> None:
+        """A broker may be there before its Space; who asks is told what is missing."""
+        broker = self.start()
+        told = "the target cluster cannot be asked: "
+        self.assertIn(f"{told}there is no space", self.trouble(broker))
+        self.assertRaises(ServiceUnavailable, self.told.config)
+        self.put(ONE, "m")
+        self.hub.both(kubeconfig(ONE))
+        self.assertEqual(self.machines(broker), ["m"])
+        self.assertEqual(self.told.config().server, ONE)
+
+    def test_ambiguous(self) -> None:
+        """Of two none is picked; the provider says which."""
+        self.hub.both(kubeconfig(ONE), provider="kcp")
+        self.hub.both(kubeconfig(TWO), provider="kind")
+        self.assertIn("there are several spaces", self.trouble(self.start()))
+        self.start("kind")
+        self.assertEqual(self.told.config().server, TWO)
+
+    def test_the_one(self) -> None:
+        """Once found it is that one, whichever others there come to be of its name."""
+        self.hub.both(kubeconfig(ONE), provider="kcp")
+        self.start()
+        self.hub.both(kubeconfig(TWO))
+        self.assertEqual(self.told.config().server, ONE)
+        self.hub.remove(SPACE, "one", "kcp")
+        self.assertIn('space "kcp/one" is gone', self.told.problem)
+
+    def test_rotates(self) -> None:
+        """Other credentials change nothing but the next request."""
+        self.hub.both(kubeconfig(ONE))
+        broker = self.start()
+        self.put(ONE, "m")
+        self.hub.secret(kubeconfig(ONE, token="t2"))
+        self.assertEqual((self.machines(broker), self.lost), (["m"], []))
+        self.assertEqual(self.told.config().token, "t2")
+
+    def test_vanishes(self) -> None:
+        """Machines of a Space that is gone are not told to be gone: nobody can know."""
+        self.put(ONE, "m")
+        self.hub.both(kubeconfig(ONE))
+        broker = self.start()
+        self.assertEqual(self.machines(broker), ["m"])
+        self.hub.remove(SPACE, "one")
+        self.assertEqual(self.lost, ['space "default/one" is gone: it was deleted'])
+        self.assertEqual(
+            self.trouble(broker),
+            'the target cluster cannot be asked: space "default/one" is gone: it was deleted',
+        )
+        self.assertEqual(self.servers.clusters[ONE].watches, 0)
+
+    def test_returns(self) -> None:
+        """One that comes back is another server: what was known of the other counts no more."""
+        self.put(ONE, "m")
+        self.put(TWO, "n")
+        self.hub.both(kubeconfig(ONE), physical="a")
+        broker = self.start()
+        self.hub.remove(SPACE, "one")
+        self.hub.secret(kubeconfig(TWO))
+        self.hub.space(physical="b")
+        self.assertEqual(self.machines(broker), ["n"])
+
+    def test_exchanged(self) -> None:
+        """The same, where the object stays."""
+        self.put(ONE, "m")
+        self.put(TWO, "n")
+        self.hub.both(kubeconfig(ONE), physical="a")
+        broker = self.start()
+        self.hub.secret(kubeconfig(TWO))
+        self.hub.space(physical="b")
+        self.assertEqual(self.machines(broker), ["n"])
+        self.assertIn("another physical space", self.lost[0])
+
+    def test_not_ready(self) -> None:
+        """One that is NotReady for a while is still followed."""
+        self.put(ONE, "m")
+        self.hub.both(kubeconfig(ONE))
+        broker = self.start()
+        self.hub.space(phase=spaces.NOT_READY)
+        self.assertEqual((self.machines(broker), self.lost), (["m"], []))
