@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
 from twisted.internet.defer import gatherResults
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
 from tests import needs
 from tests.contracts.space_provider import SpaceProviderContract
-from tests.contracts.space_world import SpaceWorld, pause
+from tests.contracts.space_world import SpaceWorld, pause, who_am_i
+from tests.interop.chains import ours
 from tests.interop.programs import free_port
 from tests.interop.space_clusters import RealClusterWorld, reactor, shared_cluster
 from tests.spacemanager.providers.played_kubeflex import FINALIZER
 from tests.spacemanager.providers.test_kubeflex_contract import KubeFlexWorld
 from twisted_exec.api.kinds import NAMESPACES, SECRETS
+from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.spaces import EXTERNAL
+from twisted_exec.api.spaces import EXTERNAL, OWNER, PROVIDERS, SPACES
 from twisted_exec.api.status import APIError, NotFound
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, Physical
@@ -48,6 +53,8 @@ CRDS = Resource(
 ADMIN_SECRET, EXTERNAL_KEY, IN_CLUSTER_KEY = "admin-kubeconfig", "kubeconfig", BOOTSTRAP_KEY
 ACCOUNT = "kubeflex"
 """Of the adopted cluster, in kube-system; it may do everything there."""
+
+CRD_FILES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes" / "spaces" / "crds"
 
 TEXT, YES = {"type": "string"}, {"type": "boolean"}
 
@@ -359,3 +366,78 @@ class RealManagerTests(SpaceProviderContract, TestCase):
 
     def make_world(self) -> SpaceWorld:
         return RealManagerWorld()
+
+
+class ManagerTests(TestCase):
+    """A Space of type ``kubeflex`` from its making to its end, by the program."""
+
+    timeout = 300
+    skip = needs.aggregated()
+
+    async def setUp(self) -> None:
+        self.world = PlayedManagerWorld()
+        await self.world.start()
+        cluster = self.cluster = self.world.cluster
+        for path in sorted(CRD_FILES.glob("*.yaml")):
+            cluster.apply(*yaml.safe_load_all(path.read_text()))
+        arguments = ["--health-listen=", "--lease=", "--state-dir=manager", "--providers=kubeflex"]
+        cluster.programs.run(
+            "manager",
+            *ours("exec-spacemanager"),
+            f"--kubeconfig={cluster.kubeconfig}",
+            *arguments,
+        )
+
+    async def tearDown(self) -> None:
+        await deferToThread(self.cluster.programs.end, "manager")
+        await self.world.stop()
+
+    async def until(self, what: str, resource: Resource, name: str, true: Any) -> Object | None:
+        """An object, ``None`` where there is none, once something is true of it."""
+        found: list[Object | None] = []
+
+        async def look() -> bool:
+            await self.world.turn()
+            try:
+                found[:] = [await self.world.admin.get(resource, name, "spaceprovider-flex")]
+            except NotFound:
+                found[:] = [None]
+            return bool(true(found[0]))
+
+        try:
+            await self.world.settled(what, look)
+        except AssertionError as error:
+            log = self.cluster.programs.log("manager")[-3000:]
+            raise AssertionError(f"{error}: {found[0]}\n{log}") from None
+        return found[0]
+
+    async def test_space(self) -> None:
+        """It is made, tried, handed out in Secrets that work, and deleted with all that is of it."""
+        provider = {"metadata": {"name": "flex"}, "spec": {"ProviderType": "kubeflex"}}
+        await self.world.put(PROVIDERS, provider)
+        await self.until(
+            "the provider's namespace", NAMESPACES.resource, "spaceprovider-flex", lambda o: o
+        )
+        spec = {"SpaceProviderDescName": "flex", "Type": "managed"}
+        await self.world.put(
+            SPACES, {"metadata": {"name": "red"}, "spec": spec}, "spaceprovider-flex"
+        )
+        ready = await self.until("the Space is ready", SPACES, "red", lambda o: phase(o) == "Ready")
+        assert ready is not None
+        owners = (await self.world.admin.get(CONTROLPLANES, "red"))["metadata"]["annotations"]
+        self.assertEqual(owners[OWNER], ready["metadata"]["uid"])
+        for viewpoint in ("incluster", "external"):
+            name = f"{viewpoint}-red"
+            secret = await self.world.admin.get(SECRETS.resource, name, "spaceprovider-flex")
+            user = await who_am_i(value_of(secret, "kubeconfig") or b"")
+            self.assertEqual(user, "system:serviceaccount:kube-system:kubeflex")
+        await self.world.drop(SPACES, "red", "spaceprovider-flex")
+        await self.until("the Space is gone", SPACES, "red", lambda o: o is None)
+        self.assertEqual(await self.world.there(), [])
+        await self.world.drop(PROVIDERS, "flex")
+        self.assertNotIn("Traceback", self.cluster.programs.log("manager"))
+
+
+def phase(space: Object | None) -> str:
+    """Of a Space."""
+    return str(((space or {}).get("status") or {}).get("Phase"))
