@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.task import LoopingCall, deferLater
@@ -59,12 +60,14 @@ from twisted_exec.standalone.pki import ADMIN, POOL, Certificates, prepare
 from twisted_exec.standalone.state import OBJECTS, StateDirectory
 from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.sqlite import SQLiteStorage
+from twisted_exec.tls import pem
+from twisted_exec.tls.authority import write_private
 from twisted_exec.tls.expiry import Expiry
 from twisted_exec.tls.files import read_file
 from twisted_exec.tls.pki import CLIENT, FORWARDING_USER, PKI, SERVING, Pair, write_kubeconfig
 from twisted_exec.tls.unix import runtime_directory
 
-KUBECONFIG = "admin.kubeconfig"
+KUBECONFIG, CLIENT_CAS = "admin.kubeconfig", "client-cas.crt"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 """Of ServiceAccounts' tokens: whatever the port is, the same, as in most clusters."""
 _CREATED = "created"
@@ -108,6 +111,8 @@ class Settings:
     :param storage: makes the API server's store, given the reactor; a file of the state
         directory when ``None``.
     :param demo: make machines to try; without, there are shells to be had, and nothing is made but their class.
+    :param client_ca: path of a CA besides our own whose certificates are users, too; empty for none.
+    :param spaces: run a Space Manager, and make a provider of local spaces.
     """
 
     state_directory: str
@@ -120,6 +125,8 @@ class Settings:
     issuers: Issuers = Issuers()
     storage: Callable[[Any], IStorage] | None = None
     demo: bool = True
+    spaces: bool = True
+    client_ca: str = ""
 
 
 class Standalone(Starting):
@@ -150,6 +157,7 @@ class Standalone(Starting):
         self._clients: list[KubeClient] = []
         self._renewing: LoopingCall | None = None
         self._url = ""
+        self._alone = True
 
     # Starting.
 
@@ -171,6 +179,8 @@ class Standalone(Starting):
 
         client = self._client(server.url, certificates, certificates.admin, "exec-standalone")
         await self._make_machines(client, runtime.runtime)
+        if self.settings.spaces:
+            await self._keep_spaces(client, certificates)
         self._publish(server.url, certificates, await to_try(client, self.settings.dialect))
         self._url = server.url
         self._renewing = LoopingCall(self.renew)
@@ -201,7 +211,7 @@ class Standalone(Starting):
             listen=f"tcp:{self.settings.port}:interface=127.0.0.1",
             certificate=certificates.apiserver.certificate,
             key=certificates.apiserver.key,
-            client_ca=pki.client_ca,
+            client_ca=self._client_cas(pki),
             poollet_certificate=certificates.forwarding.certificate,
             poollet_key=certificates.forwarding.key,
             poollet_ca=pki.serving_ca,
@@ -216,7 +226,19 @@ class Standalone(Starting):
         make = self.settings.storage or partial(SQLiteStorage, self._state.file(OBJECTS))
         metrics = new_registry()
         ExpiryMetrics(metrics, Expiry(certificates.files()).ends)
-        return APIServer(settings, make(self._reactor), audit, self._reactor, metrics=metrics)
+        storage = make(self._reactor)
+        self._alone = storage.alone
+        return APIServer(settings, storage, audit, self._reactor, metrics=metrics)
+
+    def _client_cas(self, pki: PKI) -> str:
+        """The path of a file with all whose certificates are users."""
+        if not self.settings.client_ca:
+            return pki.client_ca
+        path = self._state.file(CLIENT_CAS)
+        others = pem.certificates(read_file(self.settings.client_ca), self.settings.client_ca)
+        text = b"".join(each.public_bytes(Encoding.PEM) for each in others)
+        write_private(path, read_file(pki.client_ca) + text)
+        return path
 
     def _identities(self, pki: PKI) -> Identities:
         uri = f"https://127.0.0.1:{self.settings.port}{KEYS}" if self.settings.port else ""
@@ -274,6 +296,25 @@ class Standalone(Starting):
         self._state.keep_names(_CREATED, created)
         await until_running(client, runtime, dialect, SHELL, self._reactor)
 
+    async def _keep_spaces(self, client: KubeClient, certificates: Certificates) -> None:
+        # Not before it is wanted: whoever is a space itself has no use for it.
+        from twisted_exec.standalone import spaces
+
+        self._state.keep_names(
+            _CREATED, await create_missing(client, [spaces.provider()], self._state.names(_CREATED))
+        )
+        directory = self._state.file(spaces.DIRECTORY)
+        await self._begin(
+            spaces.manager(
+                client,
+                directory,
+                certificates.pki.client_ca,
+                self._reactor,
+                lambda: self._now().timestamp(),
+                alone=self._alone,
+            )
+        )
+
     def _publish(self, url: str, certificates: Certificates, machine: str) -> None:
         self._write_kubeconfig(url, certificates)
         programs = os.path.dirname(os.path.abspath(sys.argv[0] or sys.executable))
@@ -305,7 +346,9 @@ class Standalone(Starting):
         Done twice a day by itself, from when everything is ready.
         """
         try:
-            self._write_kubeconfig(self._url, self._prepared())
+            certificates = self._prepared()
+            self._client_cas(certificates.pki)
+            self._write_kubeconfig(self._url, certificates)
         except Exception as error:  # a full disk today must not end what runs until next year
             self._log.error("certificates cannot be renewed: {error}", error=error)
 
@@ -336,12 +379,12 @@ class Standalone(Starting):
                 if self._reactor.seconds() >= until:
                     break
                 await deferLater(self._reactor, _LOOK_EVERY_SECONDS)
-        self._running.sort(key=lambda service: _ORDER.index(type(service)))
+        self._running.sort(key=lambda service: _ORDER.index(type(service).__name__))
         while self._running:
             await maybeDeferred(self._running.pop(0).stopService)
 
 
-_ORDER = [Poollet, APIServer, IRIClient, RuntimeHost]
+_ORDER = ["SpaceManager", "Poollet", "APIServer", "IRIClient", "RuntimeHost"]
 
 
 def _user() -> str:

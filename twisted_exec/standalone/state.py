@@ -7,6 +7,8 @@ The state directory: private, ours alone while we run, of a version we know.
 ``pki/``            authorities and certificates
 ``objects.db``      the API server's store (SQLite)
 ``runtime/``        what the machine runtime keeps
+``client-cas.crt``  whose certificates are users, when that is not our own authority alone
+``spaces/``         what providers of spaces keep on this host
 ``audit.jsonl``     who reached what, one JSON object per line
 ``created``         the objects that were made once, so that deleted ones stay so
 ``admin.kubeconfig``  while the program is ready, and what to use

@@ -30,7 +30,7 @@ class Options(OIDCOptions):
     """Command line of the standalone program."""
 
     program = PROGRAM
-    paths = ("state-dir", "token-auth-file", *OIDC_PATHS)
+    paths = ("state-dir", "token-auth-file", "client-ca-file", *OIDC_PATHS)
     synopsis = "[options]"
     longdesc = (
         "API server, poollet and runtime on loopback, with certificates made on the first start "
@@ -48,6 +48,7 @@ class Options(OIDCOptions):
             storage_option,
         ],
         ["token-auth-file", None, None, "More users, as CSV: token,user,uid,groups."],
+        ["client-ca-file", None, None, "More users: those whose certificates this CA has signed."],
         [
             "dialect",
             None,
@@ -95,4 +96,6 @@ def _settings(options: Options) -> Settings:
         issuers(options),
         options["storage"],
         demo=not options["without-demo"],
+        client_ca=options["client-ca-file"] or "",
+        spaces=not options["without-spaces"],
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -253,19 +254,24 @@ def _asked(act: Callable[[], Deferred[T]]) -> Deferred[T]:
         return failed
 
 
-def means(spec: ProviderSpec, around: Around) -> Means:
-    """What the spaces of a provider are made with."""
+def means(spec: ProviderSpec, around: Around, client_ca: str = "") -> Means:
+    """What the spaces of a provider are made with; see :func:`make`."""
     return Means(
         around.reactor,
         around.now,
-        words,
+        partial(words, client_ca=client_ca),
         environment(),
         lambda path: enrolled(path, spec.name, around.reactor, around.now),
     )
 
 
-def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
-    """The adaptor of a SpaceProviderDesc of type ``local``; it needs no Secret."""
+def make(spec: ProviderSpec, around: Around, client_ca: str = "") -> ISpaceProvider:
+    """
+    The adaptor of a SpaceProviderDesc of type ``local``; it needs no Secret.
+
+    :param client_ca: path of a CA whose certificates are users in the spaces, besides each one's own; empty
+        for none.
+    """
     store = Store(os.path.join(around.directory, "local", spec.name))
-    provider: ISpaceProvider = LocalProvider(store, means(spec, around))
+    provider: ISpaceProvider = LocalProvider(store, means(spec, around, client_ca))
     return provider

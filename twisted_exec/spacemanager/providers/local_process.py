@@ -32,17 +32,20 @@ _TAIL_BYTES = 8 << 10
 _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
-def words(state_directory: str, port: int) -> list[str]:
+def words(state_directory: str, port: int, client_ca: str = "") -> list[str]:
     """
     The command line of a space's process.
 
     :param state_directory: all that it keeps.
     :param port: of its API server on loopback.
+    :param client_ca: path of a CA besides its own whose certificates are users; empty for none.
     """
     # In a group of its own, and without a pidfile: see the module.
     module = "twisted_exec.spacemanager.providers.local_child"
     options = ["--without-demo", "--without-spaces", "--with-parent", "--drain-seconds", "2"]
     where = ["--state-dir", state_directory, "--port", str(port)]
+    if client_ca:
+        where += ["--client-ca-file", client_ca]
     return [sys.executable, "-m", module, PROGRAM, *where, *options]
 
 
