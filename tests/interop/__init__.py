@@ -64,6 +64,9 @@ nothing, passes them over.
       cd tests/interop/apiserver && v=k8s.io/component-base/version && go build -ldflags \
           "-X $v.gitVersion=v1.33.1 -X $v.gitMajor=1 -X $v.gitMinor=33" -o WHERE/kube-apiserver .
 
+* ``space_clusterprofile``: the adaptor of ClusterProfiles over a kube-apiserver and a kube-controller-manager as
+  below, for a minute.
+
 * ``space_kubeflex``: the adaptor of KubeFlex over a kube-apiserver and a kube-controller-manager as below, for
   seven minutes with a manager of KubeFlex that is played; and with its own, as ``kubeflex-manager`` on
   ``PATH`` or where ``KUBEFLEX_MANAGER`` says.  To build it::

@@ -29,6 +29,7 @@ from twisted_exec.api.kinds import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
     NAMESPACES,
+    ROLEBINDINGS,
     SERVICEACCOUNTS,
     TOKENREQUESTS,
 )
@@ -122,7 +123,9 @@ class RealClusterWorld(SpaceWorld):
     """A provider whose things are objects of a real cluster."""
 
     role = ""
-    """A file of ``docs/howto`` with the rules that the adaptor needs."""
+    """A file of ``docs/howto`` with the rules that the adaptor needs, for the cluster or for one namespace."""
+    seen: Resource = NAMESPACES.resource
+    """Of what it may see all."""
     seconds = 90.0
 
     async def start(self) -> None:
@@ -134,7 +137,10 @@ class RealClusterWorld(SpaceWorld):
         self.wire = Wire(self.cluster.port)
         await self.wire.pass_on()
         await self.put(NAMESPACES.resource, {"metadata": {"name": ACCOUNTS}})
-        self.cluster.apply(*yaml.safe_load_all((ROLES / self.role).read_text()))
+        role = self._role()
+        if place := role["metadata"].get("namespace"):
+            await self.put(NAMESPACES.resource, {"metadata": {"name": place}})
+        self.cluster.apply(role)
         await self.renew()
 
     async def stop(self) -> None:
@@ -191,13 +197,7 @@ class RealClusterWorld(SpaceWorld):
 
     async def bind(self, name: str, role: str, account: str, namespace: str = ACCOUNTS) -> None:
         """A ClusterRole for a ServiceAccount."""
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-        reference = {
-            "apiGroup": CLUSTERROLES.resource.group,
-            "kind": "ClusterRole",
-            "name": role,
-        }
-        binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+        binding = _binding(name, "ClusterRole", role, account, namespace)
         await self.put(CLUSTERROLEBINDINGS.resource, binding)
 
     async def settled(self, what: str, true: Callable[[], Awaitable[bool]]) -> None:
@@ -211,7 +211,7 @@ class RealClusterWorld(SpaceWorld):
     async def _answers(self, code: int) -> bool:
         asking = KubeClient(self.config, reactor)
         try:
-            await asking.list(NAMESPACES.resource)
+            await asking.list(self.seen, self._role()["metadata"].get("namespace", ""))
         except APIError as error:
             return error.code == code
         finally:
@@ -237,20 +237,29 @@ class RealClusterWorld(SpaceWorld):
         await self.settled("the account is gone", lambda: self._answers(401))
 
     async def forbid(self) -> None:
-        await self.drop(CLUSTERROLEBINDINGS.resource, self.account)
+        place = self._role()["metadata"].get("namespace", "")
+        await self.drop(self._bindings(place), self.account, place)
         await self.settled("the account may nothing", lambda: self._answers(403))
 
     async def renew(self) -> None:
         self.number += 1
         self.account = f"manager-{time.monotonic_ns()}"
         token = await self.token(self.account)
-        (role,) = (each["metadata"]["name"] for each in self._roles())
-        await self.bind(self.account, role, self.account)
+        role = self._role()
+        place = role["metadata"].get("namespace", "")
+        binding = _binding(
+            self.account, role["kind"], role["metadata"]["name"], self.account, ACCOUNTS
+        )
+        await self.put(self._bindings(place), binding, place)
         self.config = replace(self._config(), token=token)
         await self.settled("the account is known", lambda: self._answers(200))
 
-    def _roles(self) -> list[Object]:
-        return list(yaml.safe_load_all((ROLES / self.role).read_text()))
+    def _role(self) -> Object:
+        found: Object = yaml.safe_load((ROLES / self.role).read_text())
+        return found
+
+    def _bindings(self, namespace: str) -> Resource:
+        return (ROLEBINDINGS if namespace else CLUSTERROLEBINDINGS).resource
 
     def _config(self) -> ClientConfig:
         admin = load(self.cluster.kubeconfig)
@@ -287,3 +296,10 @@ class RealClusterWorld(SpaceWorld):
                 "current-context": "it",
             }
         )
+
+
+def _binding(name: str, kind: str, role: str, account: str, namespace: str) -> Object:
+    """A role for a ServiceAccount."""
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    reference = {"apiGroup": CLUSTERROLES.resource.group, "kind": kind, "name": role}
+    return {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
