@@ -23,10 +23,12 @@ import yaml
 from twisted_exec.api import crds, kinds
 from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.kinds import spaces
+from twisted_exec.api.spaces import DEFAULT_PROVIDER, namespace_of
 from twisted_exec.apiserver.aggregated import needs
 from twisted_exec.auth.bootstrap import bootstrap_objects
 from twisted_exec.auth.rules import Rule
 from twisted_exec.nodeserver import needs as node_needs
+from twisted_exec.spacemanager import needs as space_needs
 
 Object = dict[str, Any]
 
@@ -38,6 +40,8 @@ NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
 NODE_SERVER = "exec-nodeserver"
 """What node servers, their ServiceAccount and their namespace are called, in root and leaf."""
 CRDS = "spaces/crds"
+SPACE_MANAGER = "exec-spacemanager"
+"""What space managers, their ServiceAccount and their namespace are called."""
 RBAC = "rbac.authorization.k8s.io/v1"
 PEOPLE = "system:aggregate-to-"
 """What the names of roles begin with that become part of Kubernetes' own for people."""
@@ -207,6 +211,39 @@ def rights_in_leaf() -> list[Object]:
     return [made, whose, *_granted(node_needs.leaf_rules(), whose=whose)]
 
 
+def rights_of_spaces() -> list[Object]:
+    """What a space manager may do where its Spaces are."""
+    whose = _account(SPACE_MANAGER, SPACE_MANAGER)
+    found: list[Object] = [whose, *_granted(space_needs.cluster_rules(), whose=whose)]
+    secrets = f"{SPACE_MANAGER}:secrets"
+    found.append(_role(secrets, [rule.to_object() for rule in space_needs.secret_rules()]))
+    found.append(_bound(secrets, "ClusterRole", secrets, whose=whose))
+    for namespace, rules in space_needs.namespaced_rules(SPACE_MANAGER):
+        found += _granted(rules, namespace, whose)
+    return found
+
+
+def roles_of_spaces() -> list[Object]:
+    """Of people, for Spaces and what tells of them."""
+    groups = {each.resource.group for each in (kinds.SPACES, kinds.CLUSTERPROFILES)}
+    return list(_of_people(bootstrap_objects(()), groups, "spaces"))
+
+
+def rights_beside_kubeflex() -> list[Object]:
+    """What a space manager may do besides, where KubeFlex is."""
+    name = f"{SPACE_MANAGER}:kubeflex"
+    role = _role(name, [rule.to_object() for rule in space_needs.kubeflex_rules()])
+    return [role, _bound(name, "ClusterRole", name, whose=_account(SPACE_MANAGER, SPACE_MANAGER))]
+
+
+def rights_of_space_leaves() -> list[Object]:
+    """What a node server may do in its root for Spaces as leaves, bound for one provider's alone."""
+    name = f"{NODE_SERVER}:spaces"
+    role = _role(name, [rule.to_object() for rule in node_needs.space_rules()])
+    where, whose = namespace_of(DEFAULT_PROVIDER), _account(NODE_SERVER, NODE_SERVER)
+    return [role, _bound(name, "ClusterRole", name, where, whose)]
+
+
 def more_rights(what: str, rules: Iterable[Rule]) -> list[Object]:
     """What a node server may do besides, for something that it need not do."""
     whose = _account(NODE_SERVER, NODE_SERVER)
@@ -290,6 +327,10 @@ def written() -> dict[str, str]:
         "sync-pods-leaf/rights.yaml": _dump(
             *more_rights("sync-pods", node_needs.sync_leaf_rules())
         ),
+        "spaces/rights.yaml": _dump(*rights_of_spaces()),
+        "spaces/roles.yaml": _dump(*roles_of_spaces()),
+        "spaces-kubeflex/rights.yaml": _dump(*rights_beside_kubeflex()),
+        "space-leaves/rights.yaml": _dump(*rights_of_space_leaves()),
         "machine-pods/rights.yaml": _dump(*more_rights("machine-pods", node_needs.machine_rules())),
     }
     for name, each in definitions().items():

@@ -49,6 +49,7 @@ PODS = (
     "broker/pool.yaml",
     "hypervisor/pool.yaml",
     "nodeserver/deployment.yaml",
+    "spaces/deployment.yaml",
 )
 LAST_WORD_SECONDS = 5
 
@@ -160,7 +161,7 @@ class PodTests(SynchronousTestCase):
             words = deploy.command_of(container)
             deploy.options_of(words)
             seen.add(words[0])
-        programs = ("apiserver", "poollet", "runtime", "broker", "nodeserver")
+        programs = ("apiserver", "poollet", "runtime", "broker", "nodeserver", "spacemanager")
         self.assertEqual(seen, {f"exec-{name}" for name in programs})
 
     def test_restricted(self) -> None:
@@ -192,7 +193,7 @@ class PodTests(SynchronousTestCase):
             words = deploy.command_of(container)
             options = deploy.options_of(words)
             before = options.get("shutdown-delay-seconds", 0)
-            needed = before + options["drain-seconds"] + LAST_WORD_SECONDS
+            needed = before + options.get("drain-seconds", 0) + LAST_WORD_SECONDS
             self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], needed, words[0])
 
     def test_probes(self) -> None:
@@ -211,7 +212,7 @@ class PodTests(SynchronousTestCase):
 
     def test_neighbours(self) -> None:
         """What runs machines listens where the poollet beside it looks for it."""
-        for name in PODS[1:-1]:
+        for name in PODS[1:-2]:
             for pod in deploy.pods(KUBERNETES / name):
                 words = [word for one in pod["containers"] for word in one["args"]]
                 told = [word.partition("=")[2] for word in words if "unix:///" in word]
@@ -219,7 +220,7 @@ class PodTests(SynchronousTestCase):
 
     def test_selectors(self) -> None:
         """Services, budgets and workloads mean the pods that are made."""
-        for name in ("apiserver", "consoles", "broker", "nodeserver"):
+        for name in ("apiserver", "consoles", "broker", "nodeserver", "spaces"):
             paths = sorted((KUBERNETES / name).glob("*.yaml"))
             found = [each for path in paths for each in deploy.documents(path)]
             (labels,) = (
@@ -295,6 +296,33 @@ class KustomizeTests(SynchronousTestCase):
         built = self.build("nodeserver")
         self.assertIn("Deployment", {each["kind"] for each in built})
         self.assertIn("ClusterRole", {each["kind"] for each in self.build("leaf")})
+
+    def test_spaces(self) -> None:
+        """The manager, what it keeps, and who may; with KubeFlex beside it, what that needs."""
+        told = self.directory / "spaces" / "kustomization.yaml"
+        built = self.build("spaces")
+        found = {each["metadata"]["name"] for each in built}
+        definitions = [each for each in built if each["kind"] == "CustomResourceDefinition"]
+        self.assertEqual(len(definitions), 3)
+        told.write_text(told.read_text() + "components: [../spaces-kubeflex]\n")
+        added = {each["metadata"]["name"] for each in self.build("spaces")} - found
+        self.assertEqual(added, {"exec-spacemanager:kubeflex"})
+
+    def test_space_leaves(self) -> None:
+        """A component has the node server take Spaces, whose Secrets it reads for one provider alone."""
+        told = self.directory / "nodeserver" / "kustomization.yaml"
+        told.write_text(told.read_text() + "components: [../space-leaves]\n")
+        built = self.build("nodeserver")
+        (deployment,) = (each for each in built if each["kind"] == "Deployment")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(deploy.options_of(deploy.command_of(container))["spaces"], "default")
+        name = "exec-nodeserver:spaces"
+        bound = {
+            each["kind"]: each["metadata"].get("namespace", "")
+            for each in built
+            if each["metadata"]["name"] == name
+        }
+        self.assertEqual(bound, {"ClusterRole": "", "RoleBinding": "spaceprovider-default"})
 
     def test_node_server_more(self) -> None:
         """Components add what mirroring Pods or showing machines needs, and nothing else has it."""
