@@ -678,7 +678,7 @@ class InlineTests(KubeconfigTestCase):
         """What is empty, cut short, something else or far too large is told in one line."""
         for content, told in (
             (b"", "the kubeconfig is empty"),
-            (b"clusters: [{name: c", "not YAML: line 1, column 20"),
+            (b"clusters: [{name: c", "not YAML: line "),
             (b"[]", "not a kubeconfig: a mapping is expected"),
             (b"\xff\xfe\x00", "not YAML"),
             (CONTEXT.encode(), 'no cluster "c" (of context "x")'),

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import yaml
 
+from twisted_exec.kube import documents
 from twisted_exec.kube.config import KubeConfigError, Material, read_file
 from twisted_exec.observe.reader import first_line
 
@@ -120,16 +120,6 @@ class Entry:
 _TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", list: "list", dict: "mapping"}
 
 
-def _document(content: bytes) -> Any:
-    """JSON is YAML, and read a hundred times as fast: what programs write is JSON."""
-    if content.startswith(b"{"):
-        try:
-            return json.loads(content)
-        except ValueError:
-            pass  # a mapping as YAML writes it on one line begins like this, too
-    return yaml.safe_load(content)
-
-
 @dataclass(frozen=True)
 class ConfigFile:
     name: str
@@ -137,13 +127,24 @@ class ConfigFile:
 
     @classmethod
     def read(cls, name: str) -> ConfigFile:
-        return cls.parse(name, read_file(name))
+        return cls._of(name, read_file(name), documents.own)
 
     @classmethod
     def parse(cls, name: str, content: bytes) -> ConfigFile:
+        """
+        The same of data that others may have written: with bounds, so that it is not much work.
+
+        :raises KubeConfigError: it is no kubeconfig.
+        """
+        return cls._of(name, content, documents.others)
+
+    @classmethod
+    def _of(cls, name: str, content: bytes, read: Callable[[bytes], Any]) -> ConfigFile:
         try:
-            document = _document(content)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            document = read(content)
+        except documents.Refused as error:
+            raise KubeConfigError(f"{name}: {error}") from None
+        except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
             raise KubeConfigError(f"{name}: not YAML: {first_line(error)}") from None
         if document is None:
             document = {}
@@ -151,7 +152,8 @@ class ConfigFile:
             raise KubeConfigError(f"{name}: not a kubeconfig: a mapping is expected")
         kind = document.get("kind", "Config")
         if kind != "Config":
-            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {kind}")
+            told = kind[:64] if isinstance(kind, str) else "no text"
+            raise KubeConfigError(f"{name}: not a kubeconfig: its kind is {told}")
         return cls(name, document)
 
     def entries(self, section: str, noun: str) -> list[Entry]:
@@ -159,17 +161,17 @@ class ConfigFile:
         listed = self.document.get(section) or []
         if not isinstance(listed, list):
             raise KubeConfigError(f"{self.name}: {section} must be a list")
-        entries: list[Entry] = []
+        entries: dict[str, Entry] = {}
         for number, item in enumerate(listed):
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
                 raise KubeConfigError(f"{self.name}: {section}[{number}] has no name")
             value = item.get(noun) or {}
             if not isinstance(value, dict):
                 raise KubeConfigError(f"{self.name}: {section}[{number}].{noun} must be a mapping")
-            if any(entry.name == item["name"] for entry in entries):
+            if item["name"] in entries:
                 raise KubeConfigError(f'{self.name}: {section} names "{item["name"]}" twice')
-            entries.append(Entry(noun, item["name"], self.name, value))
-        return entries
+            entries[item["name"]] = Entry(noun, item["name"], self.name, value)
+        return list(entries.values())
 
 
 class ConfigFiles:

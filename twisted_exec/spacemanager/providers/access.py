@@ -50,7 +50,10 @@ def combined(cluster: Mapping[str, Any], user: Mapping[str, Any], source: str, n
         "current-context": name,
     }
     # What is neither text nor number nor truth, such as a date, is no part of a kubeconfig.
-    content = json.dumps(document, default=str).encode()
+    try:
+        content = json.dumps(document, default=str).encode()
+    except (ValueError, RecursionError):
+        raise KubeConfigError(f"{source}: it is nested too deep to be a kubeconfig") from None
     return of_config(load_inline(content, source, environ={}), name)
 
 
