@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from tests.contracts.space_world import SpaceWorld
 from tests.spacemanager.providers.played_kcp import SERVING, PlayedKcp
+from tests.spacemanager.providers.steps import Steps
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig, Material
 from twisted_exec.kube.http import Answer, HTTPTransport, Request
@@ -27,29 +28,6 @@ CANNOT = {
     "broken": "A workspace is never broken for good: Unavailable comes and goes by itself.",
     "no_parents": "It has places.",
 }
-
-
-class Steps:
-    """
-    What adaptors ask of their provider: counted, and held back once their manager is dead.
-
-    :ivar open: what is under way.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.open: list[str] = []
-        self.lived: int | None = None
-        self.held_back = False
-
-    async def begin(self) -> None:
-        """Before each; never comes back when the manager is dead."""
-        self.count += 1
-        if self.lived is not None:
-            self.lived -= 1
-            if self.lived < 0:
-                self.held_back = True
-                await Deferred()
 
 
 class Counted:

@@ -1,0 +1,241 @@
+"""
+Clusters of a played kind, as the contract of providers acts on them: the program is ``fake_kind.sh``, the API
+servers are one server of the test's, which knows clusters by the first part of the path.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.web import resource, server
+from twisted.web.http import Request
+
+from tests.contracts.space_world import SpaceWorld, pause
+from tests.spacemanager.providers.played_kcp import CERTIFICATE, SERVING
+from tests.spacemanager.providers.steps import Steps
+from twisted_exec.api.spaces import IN_CLUSTER
+from twisted_exec.spacemanager.interfaces import Access, ISpaceProvider, Physical
+from twisted_exec.spacemanager.providers.kind import KindProvider
+from twisted_exec.spacemanager.providers.kind_cli import KindCli, Ran
+from twisted_exec.spacemanager.providers.kind_clusters import KindSettings
+from twisted_exec.spacemanager.providers.kind_poll import Poll
+from twisted_exec.spacemanager.providers.kind_records import CREATING, Record, Records
+
+reactor: Any = _reactor
+FAKE = Path(__file__).with_name("fake_kind.sh")
+
+CANNOT = {
+    "revoked": "kind has no credentials: it asks the docker of this host.",
+    "rotated": "kind has no credentials: it asks the docker of this host.",
+    "forbidden": "kind has no credentials: who may not use docker is told that it cannot be reached.",
+    "rotates": "The kubeconfigs of kind are its clusters' administrator's, and are not renewed.",
+    "access_late": "A cluster without a kubeconfig is not usable yet: it is Building.",
+    "partial": "Both viewpoints are had of every cluster, or the other of none.",
+    "parents": "It has no places.",
+}
+
+
+def read_cluster(directory: Path, name: str) -> dict[str, str]:
+    """What there is of a cluster: nothing when it is gone."""
+    try:
+        files = list((directory / "clusters" / name).iterdir())
+        return {file.name: file.read_text().strip() for file in files}
+    except FileNotFoundError:
+        return {}
+
+
+class PlayedClusters(resource.Resource):
+    """The API servers of all clusters in a directory of the fake program."""
+
+    isLeaf = True
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def render(self, request: Request) -> bytes:
+        _empty, name, *rest = request.path.decode().split("/")  # type: ignore[union-attr]
+        code, told = self._answer(read_cluster(self._directory, name), "/".join(rest), request)
+        request.setResponseCode(code)
+        return json.dumps(told).encode()
+
+    def _answer(self, cluster: Any, path: str, request: Request) -> tuple[int, Any]:
+        if request.getHeader("authorization") != f"Bearer {cluster.get('token')}":
+            return 401, {"kind": "Status", "code": 401, "message": "Unauthorized"}
+        if path == "readyz":
+            return (200 if cluster["state"] == "ready" else 500), {}
+        if path == "api/v1/namespaces/kube-system":
+            return 200, {"metadata": {"name": "kube-system", "uid": cluster["uid"]}}
+        if path == "api/v1/nodes":
+            nodes = [
+                {"metadata": {"name": f"node-{number}", "labels": node.get("labels") or {}}}
+                for number, node in enumerate(json.loads(cluster["config"])["nodes"])
+            ]
+            return 200, {"metadata": {}, "items": nodes}
+        if path.endswith("selfsubjectreviews"):
+            return 200, {"metadata": {}, "status": {"userInfo": {"username": "kubernetes-admin"}}}
+        return 404, {"kind": "Status", "code": 404, "message": "not found"}
+
+
+class CountedCli(KindCli):
+    """Whose runs are steps."""
+
+    def __init__(self, steps: Steps, environ: Mapping[str, str], program: str) -> None:
+        super().__init__(reactor, environ, program)
+        self._steps = steps
+
+    async def run(self, *words: str, seconds: float) -> Ran:
+        self._steps.open.append(" ".join(words))
+        try:
+            await self._steps.begin()
+            return await super().run(*words, seconds=seconds)
+        finally:
+            self._steps.open.remove(" ".join(words))
+
+    def make(
+        self, words: Sequence[str], code: str, log: str, lock: int, ended: Callable[[], None]
+    ) -> int:
+        self._steps.take()
+        return super().make(words, code, log, lock, ended)
+
+
+class KindWorld(SpaceWorld):
+    """
+    :param directory: scratch.
+    """
+
+    title = "kind, recorded"
+    cannot = CANNOT
+    no_parameters = ({"no-such-parameter": "x"}, {"image": "example.org/root:1"}, {"image": "-x"})
+    parameters = {"image": "kindest/node:v1.33.1"}
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory).absolute()
+        self.kind = self.directory / "fake"
+        self.steps = Steps()
+        self._port: Any = None
+        self._foreign = 0
+
+    async def start(self) -> None:
+        (self.kind / "clusters").mkdir(parents=True)
+        (self.kind / "calls").write_text("")
+        site = server.Site(PlayedClusters(self.kind))
+        site.noisy = False
+        self._port = reactor.listenSSL(0, site, CERTIFICATE.options(), interface="127.0.0.1")
+        number = self._port.getHost().port
+        ca = base64.b64encode(SERVING.certificate_pem).decode()
+        told = (f"https://127.0.0.1:{number}", f"https://localhost:{number}", ca, "")
+        (self.kind / "server").write_text("\n".join(told))
+        shutil.copy(FAKE, self.kind / "kind")
+        (self.kind / "kind").chmod(0o755)
+
+    async def stop(self) -> None:
+        if self._port is None:
+            return
+        for name in self._there():
+            shutil.rmtree(self.kind / "clusters" / name)
+        self.mode()
+        await self._port.stopListening()
+
+    def environ(self) -> Mapping[str, str]:
+        """What the manager's environment is."""
+        path = f"{self.kind}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "FAKE_KIND": str(self.kind), "KUBECONFIG": "/x"}
+
+    def make(self) -> ISpaceProvider:
+        cli = CountedCli(self.steps, self.environ(), "kind")
+        records = Records(str(self.directory / "records"), self.steps.take)
+        provider = KindProvider(KindSettings(internal=True), cli, records, reactor, reactor.seconds)
+        provider._poll = Poll(reactor, provider._listed_names, provider._unsettled, 0.05)
+        return provider
+
+    def mode(self, *words: str) -> None:
+        """How the program behaves from now on."""
+        (self.kind / "mode.new").write_text(" ".join(words) + "\n")
+        (self.kind / "mode.new").rename(self.kind / "mode")
+
+    def _there(self) -> list[str]:
+        names = (path.name for path in (self.kind / "clusters").iterdir())
+        return sorted(name for name in names if "." not in name)
+
+    def put(self, name: str, **more: str) -> None:
+        """Somebody's cluster."""
+        self._foreign += 1
+        told = {"state": "ready", "config": '{"nodes": [{}]}', **more}
+        told |= {key: f"{key}-of-foreign-{self._foreign}" for key in ("token", "uid")}
+        new = self.kind / f"put-{name}"
+        new.mkdir()
+        for file, text in told.items():
+            (new / file).write_text(f"{text}\n")
+        new.rename(self.kind / "clusters" / name)
+
+    async def make_foreign(self, physical: Physical) -> None:
+        self.put(physical.name)
+
+    async def vanish(self, physical: Physical) -> None:
+        shutil.rmtree(self.kind / "clusters" / physical.name)
+
+    async def there(self) -> Sequence[Physical]:
+        records = Records(str(self.directory / "records")).names()
+        return [Physical(name) for name in sorted({*self._there(), *records})]
+
+    async def wreck(self, physical: Physical) -> None:
+        """Its making was broken off, as when the power fails."""
+        (self.kind / "clusters" / physical.name / "state").write_text("booting\n")
+        records = Records(str(self.directory / "records"))
+        found = records.read(physical.name)
+        assert found is not None
+        records.write(physical.name, Record(found.owner, CREATING, found.began))
+        os.unlink(records.path(physical.name, "code"))
+
+    async def hold(self) -> None:
+        self.mode("hold")
+
+    async def release(self) -> None:
+        self.mode()
+
+    async def break_down(self) -> None:
+        words = (self.kind / "mode").read_text().split() if (self.kind / "mode").exists() else []
+        # Whatever is being made has begun.
+        for name in Records(str(self.directory / "records")).names():
+            while not (self.kind / "clusters" / name).exists():
+                await pause(0.01)
+        self.mode("down", *words)
+
+    async def come_back(self) -> None:
+        self.mode()
+
+    async def stall(self) -> None:
+        self.mode("stall")
+
+    async def talk_nonsense(self) -> None:
+        self.mode("nonsense")
+
+    def calls(self) -> int:
+        return len((self.kind / "calls").read_text().splitlines())
+
+    def left(self) -> Sequence[str]:
+        return self.steps.open
+
+    async def die_after(self, steps: int) -> None:
+        self.steps.lived = steps
+
+    def died(self) -> bool:
+        return self.steps.held_back
+
+    async def live(self) -> None:
+        self.steps.lived, self.steps.held_back = None, False
+
+    async def works(self, access: Access, viewpoint: str) -> None:
+        assert (b"localhost" in access.kubeconfig) == (viewpoint == IN_CLUSTER)
+        await super().works(access, viewpoint)
+
+    async def turn(self) -> None:
+        await pause(0.02)
