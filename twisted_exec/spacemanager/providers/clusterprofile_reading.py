@@ -43,6 +43,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
 )
 from twisted_exec.spacemanager.providers.access import clean, combined, user_of
+from twisted_exec.spacemanager.providers.told import condition, mapping, message_of, reason_of
 
 TOKEN_READER, KUBECONFIG_READER = "secretreader", "kubeconfig-secretreader"
 READERS = (TOKEN_READER, KUBECONFIG_READER)
@@ -53,7 +54,6 @@ PUSHED_KEYS = ("Config", "config")
 """The proposal writes the first, programs also write the other."""
 
 MAX_WAYS = 8
-_LONGEST_TOLD = 400
 
 SecretName = tuple[str, str]
 """Namespace and name."""
@@ -122,13 +122,13 @@ class Places:
 
 def is_ours(profile: Object) -> bool:
     """One that a manager of spaces has written: what it stands for is known already."""
-    manager = _mapping(_mapping(profile.get("spec")).get("clusterManager")).get("name")
+    manager = mapping(mapping(profile.get("spec")).get("clusterManager")).get("name")
     return MANAGER in (manager, _labels(profile).get(MANAGER_LABEL))
 
 
 def read(profile: Object, places: Places) -> Reading:
     """What a ClusterProfile says by itself."""
-    metadata, status = profile["metadata"], _mapping(profile.get("status"))
+    metadata, status = profile["metadata"], mapping(profile.get("status"))
     namespace = str(metadata.get("namespace") or "")
     physical = places.physical(namespace, metadata["name"])
     found = Reading(physical, namespace, str(metadata.get("uid") or ""), USABLE)
@@ -136,15 +136,14 @@ def read(profile: Object, places: Places) -> Reading:
         return replace(found, state=GOING, reason="Deleting")
     ways, problems = _ways(namespace, status, {namespace, *places.secrets})
     found = replace(found, ways=tuple(ways), problems=tuple(problems))
-    healthy = _condition(status)
+    healthy = condition(status, HEALTHY)
     if healthy.get("status") not in ("False", "Unknown"):
         return found
-    reason, told = str(healthy.get("reason") or ""), str(healthy.get("message") or "")
     return replace(
         found,
         state=BUILDING,
-        reason=reason if reason.isalnum() else "NotHealthy",
-        message=one_line(told)[:_LONGEST_TOLD] or f"{HEALTHY} is {healthy['status']}",
+        reason=reason_of(healthy, "NotHealthy"),
+        message=message_of(healthy) or f"{HEALTHY} is {healthy['status']}",
     )
 
 
@@ -160,7 +159,7 @@ def _ways(
         if name not in READERS:
             continue
         try:
-            ways[_way(name, namespace, _mapping(told.get("cluster")), allowed)] = None
+            ways[_way(name, namespace, mapping(told.get("cluster")), allowed)] = None
         except ValueError as error:
             problems.append(f"access provider {name}: {error}")
     if known and not ways and not problems:
@@ -171,7 +170,7 @@ def _ways(
 
 def _entries(status: Mapping[str, Any], member: str) -> list[Mapping[str, Any]]:
     told = status.get(member)
-    return [_mapping(each) for each in told[:MAX_WAYS]] if isinstance(told, list) else []
+    return [mapping(each) for each in told[:MAX_WAYS]] if isinstance(told, list) else []
 
 
 def _way(name: str, namespace: str, cluster: Mapping[str, Any], allowed: Collection[str]) -> Way:
@@ -206,7 +205,7 @@ def _extension(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     told = cluster.get("extensions")
     for each in told if isinstance(told, list) else ():
         if isinstance(each, dict) and each.get("name") == EXEC_EXTENSION:
-            return _mapping(each.get("extension"))
+            return mapping(each.get("extension"))
     return {}
 
 
@@ -237,7 +236,7 @@ def by_ways(reading: Reading, secrets: Mapping[SecretName, Object]) -> Found | N
     """The first way whose Secret has its key."""
     for way in reading.ways:
         secret = secrets.get(way.secret)
-        if secret is not None and _mapping(secret.get("data")).get(way.key):
+        if secret is not None and mapping(secret.get("data")).get(way.key):
             return Found(secret, way.key, way)
     return None
 
@@ -254,7 +253,7 @@ def by_push(reading: Reading, pushed: Iterable[Object]) -> Found:
         )
     for secret in chosen:
         for key in PUSHED_KEYS:
-            if _mapping(secret.get("data")).get(key):
+            if mapping(secret.get("data")).get(key):
                 return Found(secret, key)
     return Found(problem=_nowhere(reading))
 
@@ -316,16 +315,5 @@ def _token(content: bytes, source: str) -> str:
     return token
 
 
-def _condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    for each in _entries(status, "conditions"):
-        if each.get("type") == HEALTHY:
-            return each
-    return {}
-
-
 def _labels(obj: Object) -> Mapping[str, Any]:
-    return _mapping(obj["metadata"].get("labels"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return mapping(obj["metadata"].get("labels"))

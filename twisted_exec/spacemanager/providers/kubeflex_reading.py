@@ -24,7 +24,6 @@ from twisted_exec.api import names
 from twisted_exec.api.kinds.secrets import value_of
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
-from twisted_exec.api.status import one_line
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
@@ -38,6 +37,7 @@ from twisted_exec.spacemanager.interfaces import (
 )
 from twisted_exec.spacemanager.providers.access import clean
 from twisted_exec.spacemanager.providers.marks import owner_of
+from twisted_exec.spacemanager.providers.told import condition, mapping, message_of, reason_of
 
 GROUP = "tenancy.kflex.kubestellar.org"
 CONTROLPLANES = Resource(GROUP, "v1alpha1", "controlplanes", "ControlPlane", namespaced=False)
@@ -46,7 +46,6 @@ RESERVED = ("kube", "kubeflex")
 """Names of ControlPlanes whose namespace is there already, and full of others' credentials."""
 EXTERNAL_TYPE = "external"
 LONGEST_NAME = 63 - len(SUFFIX)
-_LONGEST_TOLD = 400
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ def name_problem(name: str) -> str:
 
 def read(controlplane: Object) -> Reading:
     """What a ControlPlane says by itself."""
-    metadata, status = controlplane["metadata"], _mapping(controlplane.get("status"))
-    spec = _mapping(controlplane.get("spec"))
+    metadata, status = controlplane["metadata"], mapping(controlplane.get("status"))
+    spec = mapping(controlplane.get("spec"))
     found = Reading(
         metadata["name"],
         str(metadata.get("uid") or ""),
@@ -101,7 +100,7 @@ def read(controlplane: Object) -> Reading:
         return replace(found, state=GOING, reason="Deleting", message=_held_by(metadata))
     if problem := name_problem(found.name):
         return replace(found, state=BROKEN, reason="NameRefused", message=problem)
-    return _with_secret(_with_conditions(found, status), _mapping(status.get("secretRef")))
+    return _with_secret(_with_conditions(found, status), mapping(status.get("secretRef")))
 
 
 def _held_by(metadata: Mapping[str, Any]) -> str:
@@ -110,16 +109,15 @@ def _held_by(metadata: Mapping[str, Any]) -> str:
 
 
 def _with_conditions(found: Reading, status: Mapping[str, Any]) -> Reading:
-    ready, synced = _condition(status, "Ready"), _condition(status, "Synced")
+    ready, synced = condition(status, "Ready"), condition(status, "Synced")
     if not ready and not synced:
         told = "KubeFlex has not said anything of it yet; if that stays, is its manager running?"
         return replace(found, reason="NotReconciled", message=told)
     worst = synced if synced.get("status") == "False" else ready
-    found = replace(found, message=_told(worst))
+    found = replace(found, message=message_of(worst))
     if ready.get("status") == "True" and ready.get("reason") == "Available":
         return replace(found, state=USABLE)
-    reason = str(worst.get("reason") or "")
-    return replace(found, reason=reason if reason.isalnum() else "NotReady")
+    return replace(found, reason=reason_of(worst, "NotReady"))
 
 
 def _with_secret(found: Reading, reference: Mapping[str, Any]) -> Reading:
@@ -204,7 +202,7 @@ def left_of(namespace: Object) -> SpaceInfo | None:
 
 def present(reading: Reading, secret: Object | None) -> dict[str, str]:
     """The keys that hold something, by viewpoint."""
-    data = _mapping((secret or {}).get("data"))
+    data = mapping((secret or {}).get("data"))
     found = {viewpoint: key for viewpoint, key in reading.keys if data.get(key)}
     if reading.type == EXTERNAL_TYPE and IN_CLUSTER in found:
         # The adopted cluster's own URL, in the one key that is ever written.
@@ -235,22 +233,6 @@ def _missing(reading: Reading, secret: Object | None) -> str:
     if secret is None:
         return f"{source} does not exist"
     return f"{source} has nothing yet under {' or '.join(key for _, key in reading.keys)}"
-
-
-def _condition(status: Mapping[str, Any], type: str) -> Mapping[str, Any]:
-    told = status.get("conditions")
-    for each in told if isinstance(told, list) else ():
-        if isinstance(each, dict) and each.get("type") == type:
-            return each
-    return {}
-
-
-def _told(condition: Mapping[str, Any]) -> str:
-    return one_line(str(condition.get("message") or ""))[:_LONGEST_TOLD]
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _digest(reading: Reading, version: str) -> str:

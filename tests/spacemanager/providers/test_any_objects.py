@@ -1,0 +1,85 @@
+"""What must hold whatever somebody wrote into a ControlPlane or a ClusterProfile: it is another's to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, GOING, USABLE
+from twisted_exec.spacemanager.providers import clusterprofile_reading as profiles
+from twisted_exec.spacemanager.providers import kubeflex_reading as planes
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "",
+            "x",
+            "True",
+            "False",
+            "Ready",
+            "Available",
+            "Synced",
+            "é",
+            "1",
+            "red-system",
+            "kube-system",
+        ),
+        *(
+            "default",
+            "secretreader",
+            "kubeconfig-secretreader",
+            "client.authentication.k8s.io/exec",
+        ),
+        *("ControlPlaneHealthy", "../x", "a\n\x1b[0mb"),
+    ]
+)
+KEYS = st.sampled_from(
+    [
+        *("conditions", "type", "status", "reason", "message", "secretRef", "namespace", "name"),
+        *("key", "inClusterKey", "accessProviders", "credentialProviders", "cluster", "extensions"),
+        *("extension", "clusterName", "context", "clusterManager", "server"),
+    ]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6),
+    max_leaves=30,
+)
+STATES = {BUILDING, USABLE, BROKEN, GOING}
+
+
+class AnyObjectTests(SynchronousTestCase):
+    """Nothing is raised, and nothing is read that is not to be."""
+
+    @settings(max_examples=100, deadline=None)
+    @given(VALUES, VALUES)
+    def test_controlplane(self, spec: Any, status: Any) -> None:
+        """A ControlPlane never names a Secret to look at outside of its own namespace."""
+        metadata = {"name": "red", "uid": "1"}
+        reading = planes.read({"metadata": metadata, "spec": spec, "status": status})
+        info = planes.info_of(reading, None, None)
+        self.assertIn(info.state, STATES - {USABLE})  # without a Secret none can be used
+        self.assertTrue(info.message.isprintable())
+        self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")
+        self.assertTrue(all(key for _, key in reading.keys))
+        reference = status.get("secretRef") if isinstance(status, dict) else None
+        if reading.secret:
+            assert isinstance(reference, dict)
+            self.assertEqual(reference["namespace"], "red-system")
+
+    @settings(max_examples=100, deadline=None)
+    @given(VALUES, VALUES)
+    def test_profile(self, spec: Any, status: Any) -> None:
+        """A ClusterProfile never names one outside of the namespaces that are allowed."""
+        metadata = {"name": "red", "namespace": "default", "uid": "1"}
+        profile = {"metadata": metadata, "spec": spec, "status": status}
+        profiles.is_ours(profile)
+        reading = profiles.read(profile, profiles.Places(secrets=["x"]))
+        self.assertLessEqual({way.secret[0] for way in reading.ways}, {"default", "x"})
+        info = profiles.info_of(reading, profiles.by_push(reading, []))
+        self.assertIn(info.state, STATES - {USABLE})
+        self.assertTrue(info.message.isprintable())
+        self.assertRegex(info.reason, "^([A-Za-z][A-Za-z0-9]*)?$")
