@@ -6,16 +6,60 @@ Twisted is imported only when there is something to ask.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from twisted_exec.cli.console import one_line
+
+if TYPE_CHECKING:
+    from twisted_exec.kube.client import KubeClient
+
+    Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
+    """Asks an API server as the options say, and returns what to print."""
 
 _INTERRUPTED = 130
 
 Asking = Callable[[Any], Coroutine[Any, Any, int]]
 """Asks with a reactor, and returns the exit code."""
+
+
+class InputError(Exception):
+    """What was typed cannot be done; the message is one line."""
+
+
+async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
+    """
+    Ask an API server, and print its answer or one line that says why there is none.
+
+    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`.
+    :return: the exit code.
+    """
+    from twisted_exec.api.status import APIError
+    from twisted_exec.cli.cluster_options import config_of
+    from twisted_exec.kube.client import KubeClient
+    from twisted_exec.kube.config import KubeConfigError
+    from twisted_exec.tls.errors import TLSConfigError
+
+    try:
+        client = KubeClient(
+            config_of(options),
+            reactor,
+            timeout_seconds=options.request_timeout or 30.0,
+            agent="twisted-exec",
+        )
+    except KubeConfigError as problem:
+        return failed(command, str(problem))
+    try:
+        sys.stdout.write(await ask(client, options))
+    except (InputError, KubeConfigError, TLSConfigError) as problem:
+        return failed(command, str(problem))
+    except APIError as refusal:
+        return failed(command, refusal.message)
+    finally:
+        await client.close()
+    return 0
 
 
 def ask_once(command: str, asking: Asking) -> int:

@@ -25,6 +25,7 @@ from twisted_exec.api.dialects import DIALECTS, Dialect
 from twisted_exec.api.names import path_segment
 from twisted_exec.cli.cluster_options import add_cluster_options, config_of
 from twisted_exec.cli.escape import DEFAULT, Escapes, parse_escape
+from twisted_exec.cli.space_options import add_space_options, only_with_space
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -96,6 +97,8 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         options.among = [each for each in options.among if each.name == options.dialect]
         if not options.among:
             parser.error(f"dialect {options.dialect} has no {options.machine.kind}")
+    if not options.space and (wrong := only_with_space(options)):
+        parser.error(f"{wrong} goes with --space")
     return options
 
 
@@ -123,6 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-n", "--namespace", type=_name, help="instead of the context's")
     add_session_options(parser)
+    add_space_options(parser)
     add_cluster_options(parser)
     return parser
 
@@ -273,6 +277,11 @@ class Program:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
 
+    @property
+    def subject(self) -> str:
+        """Whose console it is, for the person at the terminal."""
+        return str(self._options.name)
+
     def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
         """
         Open the console; fires with its stream.
@@ -357,7 +366,7 @@ class Program:
         if self._terminal.is_terminal and os.isatty(2):
             escapes = self._options.escape
             keys = f" {escapes}." if escapes is not None else ""
-            os.write(2, f"Connected to {self._options.name}.{keys}\r\n".encode())
+            os.write(2, f"Connected to {self.subject}.{keys}\r\n".encode())
 
     def _say(self, lines: str) -> None:
         """Beside the machine's output, on a terminal that is raw."""
@@ -372,6 +381,15 @@ class _Console(Program):
     def __init__(self, options: argparse.Namespace, config: ClientConfig) -> None:
         super().__init__(options)
         self._config = config
+
+    @property
+    def subject(self) -> str:
+        """See :attr:`Program.subject`."""
+        options = self._options
+        if not options.space:
+            return str(options.name)
+        as_whom = ", with the space's own credentials" if options.space_credentials else ""
+        return f"{options.name} in space {options.space}{as_whom}"
 
     def _begin(self, source: int, sink: int) -> None:
         if not self._config.needs_plugin:
@@ -391,18 +409,27 @@ class _Console(Program):
 
     def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
         """See :meth:`Program.attempt`."""
-        from twisted_exec.kube.exec import TIMEOUT_SECONDS, open_console
+        from twisted_exec.kube.exec import AGENT, TIMEOUT_SECONDS, open_console
 
-        return open_console(
-            self._config,
-            self._config.namespace,
-            self._options.name,
-            user,
-            reactor,
-            timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
-            asked=asked,
-            among=self._options.among,
-        )
+        def opened(config: ClientConfig, agent: str = AGENT) -> Deferred[ConsoleClient]:
+            return open_console(
+                config,
+                config.namespace,
+                self._options.name,
+                user,
+                reactor,
+                timeout_seconds=self._options.request_timeout or TIMEOUT_SECONDS,
+                asked=asked,
+                among=self._options.among,
+                agent=agent,
+            )
+
+        if not self._options.space:
+            return opened(self._config)
+        from twisted_exec.cli.space_console import visit
+
+        visiting = visit(self._config, self._options, reactor)
+        return visiting.addCallback(lambda found: opened(found.config, found.agent))
 
 
 def explain(error: BaseException) -> str:

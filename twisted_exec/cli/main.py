@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from twisted_exec.cli import iri, pki, token
+from twisted_exec.cli import iri, pki, space, token
 from twisted_exec.cli.console import one_line
 
 
@@ -45,4 +45,5 @@ def make_parser() -> argparse.ArgumentParser:
     pki.register(commands)
     iri.register(commands)
     token.register(commands)
+    space.register(commands)
     return parser

@@ -14,25 +14,19 @@ import shlex
 import string
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
-from twisted_exec.cli.asking import ask_once, failed
-from twisted_exec.cli.cluster_options import add_cluster_options, config_of, duration
+from twisted_exec.cli.asking import InputError, ask_once, ask_server
+from twisted_exec.cli.cluster_options import add_cluster_options, duration
 from twisted_exec.cli.console import one_line
 
 if TYPE_CHECKING:
+    from twisted_exec.cli.asking import Ask
     from twisted_exec.kube.client import KubeClient
 
-    Ask = Callable[[KubeClient, argparse.Namespace], Awaitable[str]]
-
 _MARKS = string.ascii_lowercase + string.digits
-
-
-class InputError(Exception):
-    """What was typed cannot be done; the message is one line."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -93,39 +87,9 @@ def run(ask: Ask, options: argparse.Namespace) -> int:
     return ask_once("token", lambda reactor: answer(ask, options, reactor))
 
 
-def _fail(why: str) -> int:
-    return failed("token", why)
-
-
 async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
-    """
-    Ask an API server, and print its answer or one line that says why there is none.
-
-    :return: the exit code.
-    """
-    from twisted_exec.api.status import APIError
-    from twisted_exec.kube.client import KubeClient
-    from twisted_exec.kube.config import KubeConfigError
-    from twisted_exec.tls.errors import TLSConfigError
-
-    try:
-        client = KubeClient(
-            config_of(options),
-            reactor,
-            timeout_seconds=options.request_timeout or 30.0,
-            agent="twisted-exec",
-        )
-    except KubeConfigError as problem:
-        return _fail(str(problem))
-    try:
-        sys.stdout.write(await ask(client, options))
-    except (InputError, KubeConfigError, TLSConfigError) as problem:
-        return _fail(str(problem))
-    except APIError as refusal:
-        return _fail(refusal.message)
-    finally:
-        await client.close()
-    return 0
+    """See :func:`~twisted_exec.cli.asking.ask_server`."""
+    return await ask_server("token", ask, options, reactor)
 
 
 async def _create(client: KubeClient, options: argparse.Namespace) -> str:

@@ -50,6 +50,8 @@ from twisted_exec.streaming.upgrade_client import UpgradeRequest
 from twisted_exec.wire.asked import CONSOLE, Asked
 from twisted_exec.wire.remotecommand import Break, Ending, TerminalSize
 
+AGENT = "kubectl-console (twisted-exec)"
+
 TIMEOUT_SECONDS = 30.0
 """For connecting, and again for the answer: the hops behind have limits of their own."""
 
@@ -66,6 +68,7 @@ def open_console(
     protocols: Sequence[str] = ATTEMPTS,
     asked: Asked = CONSOLE,
     among: Sequence[Dialect] = DIALECTS,
+    agent: str = AGENT,
 ) -> Deferred[ConsoleClient]:
     """
     Open the console of one machine.
@@ -78,6 +81,7 @@ def open_console(
         reaches the machine.
     :param among: what the machine may be.  The first is tried at once; when the server refuses
         it or has it not, those that the server speaks are tried, in its order.
+    :param agent: the ``User-Agent``, which the server's audit records name; ASCII.
     :return: fires with the stream once it is attached.  Fails with an
         :class:`~twisted_exec.api.status.APIError`: the server's own words, or 502
         or 504 that name the server when it cannot be reached; with
@@ -86,7 +90,7 @@ def open_console(
     """
 
     async def opened(shown: ClientConfig, dialect: Dialect) -> ConsoleClient:
-        head = _head(shown, dialect.workload.path(namespace, name, "exec"), asked)
+        head = _head(shown, dialect.workload.path(namespace, name, "exec"), asked, agent)
         try:
             return await connect(
                 server or endpoint(shown, reactor, timeout_seconds=timeout_seconds),
@@ -165,9 +169,9 @@ async def _served(
         await client.close()
 
 
-def _head(config: ClientConfig, where: str, asked: Asked) -> UpgradeRequest:
+def _head(config: ClientConfig, where: str, asked: Asked, agent: str) -> UpgradeRequest:
     path = config.url.path + where
-    headers = [(b"User-Agent", b"kubectl-console (twisted-exec)"), *identity_headers(config)]
+    headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
     target = path.encode("ascii") + b"?" + asked.query()
     return UpgradeRequest(b"GET", target, host_header(config), headers)
 

@@ -38,6 +38,7 @@ __all__ = [
     "Overrides",
     "check_inline",
     "check_server",
+    "context_name",
     "file_names",
     "load",
     "load_inline",
@@ -174,6 +175,20 @@ def load(
     if not config.proxy_url:
         config = replace(config, proxy_url=proxy_for(config.url, environ))
     return config
+
+
+def context_name(
+    path: str | None = None, context: str | None = None, *, environ: Mapping[str, str] | None = None
+) -> str:
+    """
+    The context that :func:`load` would use, by its name; empty where none is named.
+
+    :raises KubeConfigError: no file, or none that can be read.
+    """
+    if context:
+        return context
+    names = file_names(path, os.environ if environ is None else environ)
+    return ConfigFiles([ConfigFile.read(name) for name in names]).context("", False).name
 
 
 def load_inline(

@@ -32,6 +32,7 @@ SUBJECT_KEYS = (
     "subresource",
     "pool",
     "caller",
+    "agent",
 )
 _LONGEST_VALUE = 2048
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))

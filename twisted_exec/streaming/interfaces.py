@@ -78,6 +78,8 @@ class Subject:
     """What of the machine: its console (``exec``), or what that has printed (``log``)."""
     caller: str = ""
     """Who spoke for the user: a proxy, or whoever acts as the user; or empty."""
+    agent: str = ""
+    """What the user's program says that it is (``User-Agent``); nobody has proved that."""
 
 
 @dataclass(frozen=True)

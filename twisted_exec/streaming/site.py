@@ -21,6 +21,7 @@ import json
 import re
 import resource as limits
 import uuid
+from dataclasses import replace
 from io import BytesIO
 from typing import Any, Protocol, cast
 
@@ -46,6 +47,7 @@ from twisted_exec.streaming.flow import close_behind
 from twisted_exec.streaming.interfaces import Subject
 
 MAX_HEAD_BYTES = 64 << 10
+LONGEST_AGENT = 256
 """Request line and headers together.  Tokens with many groups need more than twisted.web's 16 KiB."""
 
 
@@ -116,6 +118,8 @@ class Request(server.Request):
 
     def process(self) -> None:
         self.site = self.channel.site
+        agent = (self.getHeader(b"user-agent") or b"").decode("latin-1")
+        self.subject = replace(self.subject, agent=agent[:LONGEST_AGENT])
         self.site.resource.render(self)
 
     def connectionLost(self, reason: Failure) -> None:
