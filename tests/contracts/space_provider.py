@@ -72,6 +72,8 @@ class SpaceProviderContract:
     """Tests; ``self`` is a :class:`twisted.trial.unittest.TestCase` with a real reactor."""
 
     timeout = 120
+    version = ""
+    """Of the program that was tried, once it was."""
 
     def make_world(self: Any) -> SpaceWorld:
         """A provider without any physical space; not started."""
@@ -185,6 +187,7 @@ class SpaceProviderContract:
             verifyObject(IRotates, adaptor)
         self.assertEqual(await self.listed(adaptor), {})
         await self.refused(adaptor.get(self.red), (404,))
+        type(self).version = await self.world.version()
 
     @case
     async def test_create(self: Any) -> None:

@@ -57,6 +57,10 @@ nothing, passes them over.
 
       go install sigs.k8s.io/metrics-server/cmd/metrics-server@v0.7.2
 
+* ``space_local``: the contract of providers of spaces for local ones, with the real processes, for two minutes and
+  a half.  ``python -m tests.interop.space_table`` tries this contract with all providers whose programs are found,
+  and those that were recorded, and writes the table of the documentation.
+
 * ``kube_apiserver``: kube-apiserver 1.33.1, whose answers to writes are recorded, is asked
   again, for five minutes; with ``etcd``, as ``kube-apiserver`` on ``PATH`` or where
   ``KUBE_APISERVER`` says.  To build it::

@@ -1,0 +1,44 @@
+"""
+Local spaces with the real processes: each case of the contract, for two minutes and a half.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from twisted.internet import reactor
+from twisted.trial.unittest import TestCase
+
+from tests.contracts.space_provider import SpaceProviderContract
+from tests.contracts.space_world import SpaceWorld
+from tests.spacemanager.providers.local_world import LocalWorld
+from twisted_exec.spacemanager.interfaces import Around, ProviderSpec
+from twisted_exec.spacemanager.providers import local
+from twisted_exec.spacemanager.providers.local_space import Means
+from twisted_exec.testing.cluster import MemoryCluster
+
+
+class RealLocalWorld(LocalWorld):
+    """The same directory and the same acts; what runs is exec-standalone."""
+
+    title = "local"
+    cannot = {name: why for name, why in LocalWorld.cannot.items() if name != "works"}
+    many = 4
+
+    def make_means(self) -> Means:
+        hub = MemoryCluster().client()
+        around = Around(hub, reactor, os.path.dirname(self.path), time.time)
+        made = local.means(ProviderSpec("default", "local"), around)
+        self.enrolled = made.enrol  # type: ignore[method-assign]
+        return Means(reactor, time.time, made.words, made.environment, self.enrol)
+
+    async def version(self) -> str:
+        return "of this page"
+
+
+class RealLocalTests(SpaceProviderContract, TestCase):
+    """The contract with exec-standalone."""
+
+    def make_world(self) -> SpaceWorld:
+        return RealLocalWorld(os.path.abspath(self.mktemp()))
