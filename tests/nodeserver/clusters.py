@@ -41,6 +41,7 @@ from twisted_exec.nodeserver.registry import Registry, RegistrySettings
 from twisted_exec.nodeserver.run import run_routes
 from twisted_exec.nodeserver.service import NodeServer
 from twisted_exec.nodeserver.service import Settings as NodeSettings
+from twisted_exec.nodeserver.space_leaves import SpaceChoice
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.testing.kubelet import Container, Kubelet
 from twisted_exec.tls.files import read_file
@@ -212,12 +213,18 @@ class Cluster:
         return found
 
     async def serve(
-        self, leaves: Sequence[Object], audit: AuditList, **settings: Any
+        self,
+        leaves: Sequence[Object],
+        audit: AuditList,
+        *,
+        spaces: SpaceChoice | None = None,
+        **settings: Any,
     ) -> NodeServer:
         """
         Have a node server for leaves of this root; stopped with the cluster.
 
         :param leaves: entries of a file of leaves; of the Nodes that they name there is one each.
+        :param spaces: which Spaces of this root are leaves, too.
         :param settings: other :class:`~twisted_exec.nodeserver.service.Settings`.
         """
         path = os.path.join(self.directory, "leaves.json")
@@ -231,7 +238,7 @@ class Cluster:
             "client_ca": self.client_ca,
             "drain_seconds": 0.0,
         }
-        registry = Registry(RegistrySettings(path), client, reactor)
+        registry = Registry(RegistrySettings(path, spaces=spaces), client, reactor)
         server = NodeServer(
             NodeSettings(**{**told, **settings}),
             client,

@@ -117,7 +117,9 @@ class BrokerHost(Starting):
         )
         self._follow = Follow(self.broker)
         listening = replace(settings.streaming, allowed_uids=settings.allowed_uids)
-        way = Way(config, settings.place, settings.identity, reactor)
+        # Who follows a Space may be left with sessions whose other end is nobody's any more.
+        ends_here = target is not None
+        way = Way(config, settings.place, settings.identity, reactor, ends_here)
         self.streams = BrokerStreams(
             listening, audit, reactor, settings.drain_seconds, way, self.broker, self._tokens
         )

@@ -66,12 +66,15 @@ class Way:
     How the target is reached, and as whom.
 
     :param config: the kubeconfig as it is now.
+    :param ends_here: a session may have to be ended when the target cannot be asked any more, so its user
+        is told from here.
     """
 
     config: Callable[[], ClientConfig]
     place: Place
     identity: Identity
     reactor: Any
+    ends_here: bool = False
 
     async def to(self, subject: Subject, grant: Grant) -> Location:
         """
@@ -85,7 +88,8 @@ class Way:
         path = place.machines.path(place.namespace, grant.machine_id, subject.subresource)
         server = ServerWay(self.config, "the target cluster", self.reactor)
         try:
-            return await server.to(subject, path, acting=acting, streams=TERMINAL)
+            found = await server.to(subject, path, acting=acting, streams=TERMINAL)
+            return replace(found, ends_here=self.ends_here)
         except KubeConfigError:
             raise BadGateway("this broker has no credentials for the target cluster") from None
 
