@@ -357,6 +357,29 @@ class PlayedManagerTests(SpaceProviderContract, TestCase):
     def make_world(self) -> SpaceWorld:
         return PlayedManagerWorld()
 
+    async def test_hint_of_secret(self) -> None:
+        """A Secret that changes is told: rules by name allow watches by name."""
+        await self.world.start()
+        adaptor = self.adaptor()
+        await self.usable(adaptor, self.red)
+        hints: list[Physical | None] = []
+        adaptor.watch(hints.append)
+
+        async def told() -> bool:
+            return bool(hints)
+
+        await self.until("the beginning is told", told)
+        for number in range(100):
+            # The Secrets are followed from when their control plane is known, and are no news by then.
+            hints.clear()
+            note = {"metadata": {"annotations": {"number": str(number)}}}
+            place = namespace_of(self.red.name)
+            await self.world.admin.patch(SECRETS.resource, ADMIN_SECRET, note, place)
+            await pause(0.2)
+            if hints:
+                break
+        self.assertEqual(hints, [self.red])
+
 
 class RealManagerTests(SpaceProviderContract, TestCase):
     """The contract with KubeFlex's own manager besides."""

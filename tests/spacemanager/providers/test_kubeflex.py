@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.providers.cluster_world import kubeconfig
@@ -499,6 +500,21 @@ class HintTests(KubeFlexCase):
         self.hints.clear()
         self.turns(2)
         self.assertEqual(set(self.hints), {RED})
+
+    def test_quiet(self) -> None:
+        """SF 13: one that is made, and seen by whoever watches, is nothing that the log complains of."""
+        complaints: list[Any] = []
+
+        def observe(event: Any) -> None:
+            if event["log_level"] >= LogLevel.warn:
+                complaints.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.create("vcluster", "blue")
+        self.turns()
+        self.get("blue")
+        self.assertEqual(complaints, [])
 
     def test_others(self) -> None:
         """Namespaces and Secrets of others are not."""
