@@ -100,12 +100,18 @@ class ReadTests(SynchronousTestCase):
                 self.assertIn("larger than 256 KiB", self.refused(secret(told)))
 
     def test_no_credentials(self) -> None:
-        """Nobody is anybody's user: that is a mistake, unless it is a port of this machine."""
+        """Nobody is anybody's user: that is a mistake."""
         nobody = document()
         told = self.refused(secret(yaml.safe_dump(nobody).encode()))
         self.assertIn("holds no credentials; give its user a token", told)
-        nobody["clusters"][0]["cluster"] = {"server": "http://127.0.0.1:8001"}
-        self.assertFalse(load(secret(yaml.safe_dump(nobody).encode())).has_credentials)
+
+    def test_in_the_clear(self) -> None:
+        """Whoever may write a Secret leads nobody to what trusts its own host, such as a kubectl proxy."""
+        for server in ("http://127.0.0.1:8001", "http://169.254.169.254/latest", "http://[::1]"):
+            for user in ({}, {"token": "t"}):
+                told = document(**user)
+                told["clusters"][0]["cluster"] = {"server": server}
+                self.refused(secret(yaml.safe_dump(told).encode()))
 
     def test_leading_outside(self) -> None:
         """Files and programs of this machine are not for whoever may write a Secret."""

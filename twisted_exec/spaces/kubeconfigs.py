@@ -63,7 +63,12 @@ def config_of(content: bytes, source: str) -> ClientConfig:
     :raises KubeConfigError: it cannot be used, or does not say who we are.
     """
     config = load_inline(content, source)
-    if config.url.scheme == "https" and not config.has_credentials:
+    if config.url.scheme != "https":
+        # Whoever wrote it would have us speak to whatever trusts those who are on this host, or near it.
+        raise KubeConfigError(
+            f"{config.source}: its server is not https://, which the API server of a Space must be"
+        )
+    if not config.has_credentials:
         raise KubeConfigError(
             f"{config.source}: it holds no credentials; give its user a token or a client certificate"
         )
