@@ -19,7 +19,7 @@ from tests.spacemanager.providers.test_clusterprofile_contract import (
 )
 from twisted_exec.api.kinds import SECRETS
 from twisted_exec.api.kinds.clusterprofiles import CLUSTERPROFILES
-from twisted_exec.api.spaces import CLUSTERPROFILE, EXTERNAL, IN_CLUSTER, MANAGER
+from twisted_exec.api.spaces import CLUSTERPROFILE, EXTERNAL, IN_CLUSTER, MANAGED_BY, MANAGER
 from twisted_exec.api.status import (
     AlreadyExists,
     BadRequest,
@@ -218,6 +218,19 @@ class WayTests(ProfileCase):
 
 class RefusalTests(ProfileCase):
     """What is not taken."""
+
+    def test_tokens_of_the_cluster(self) -> None:
+        """What the cluster gave its own accounts, or we a Space, is not sent where a profile says."""
+        self.world.put_profile("red", [token_provider("evil", "s")])
+        self.world.put_secret("s", token="the cluster's own")
+        key = (SECRETS.resource, "default", "s")
+        secret = self.world.cluster.objects[key]
+        for change in (
+            {"type": "kubernetes.io/service-account-token"},
+            {"metadata": {**secret["metadata"], "labels": {MANAGED_BY: MANAGER}}},
+        ):
+            self.world.cluster.put(key, {**secret, **change})
+            self.assertIn("are not sent elsewhere", self.waiting())
 
     def test_program(self) -> None:
         """A user that is a program, or in a file, is refused, and no program is ever run."""

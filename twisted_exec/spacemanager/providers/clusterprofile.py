@@ -276,7 +276,8 @@ def _labelled(obj: Object) -> Object:
 def _without_content(secret: Object) -> Object:
     """Which keys hold something, and nothing of what."""
     held = secret.get("data") or {}
-    return {**_labelled(secret), "data": {key: "x" for key, value in held.items() if value}}
+    kept = {"type": secret.get("type", "")}
+    return {**_labelled(secret), **kept, "data": {key: "x" for key, value in held.items() if value}}
 
 
 def _missing(physical: Physical) -> APIError:

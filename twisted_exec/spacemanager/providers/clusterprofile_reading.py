@@ -11,7 +11,8 @@ The cluster is taken as the profile has it, with the name to verify its certific
 that is what it says; what one profile says never reaches another.
 
 Who may write a profile's status chooses a Secret for us to read.  So it is one of the profile's namespace, or of one
-that the provider's own Secret allows.
+that the provider's own Secret allows, and never one in which the cluster has tokens of its own accounts, or this
+manager those of Spaces: what is in it is sent to the server that the profile names.
 
 Source: ``kubernetes-sigs/cluster-inventory-api`` v0.1.2 (``apis/v1alpha1``, ``plugins``); ``kubernetes-sigs/
 multicluster-runtime`` v0.24.1 (``providers/cluster-inventory-api/kubeconfigstrategy``).
@@ -28,7 +29,7 @@ from typing import Any
 from twisted_exec.api import names
 from twisted_exec.api.kinds.clusterprofiles import HEALTHY, MANAGER_LABEL
 from twisted_exec.api.kinds.secrets import value_of
-from twisted_exec.api.spaces import MANAGER, VIEWPOINTS
+from twisted_exec.api.spaces import MANAGED_BY, MANAGER, VIEWPOINTS
 from twisted_exec.api.status import one_line
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.interfaces import Object
@@ -48,6 +49,8 @@ from twisted_exec.spacemanager.providers.told import condition, mapping, message
 TOKEN_READER, KUBECONFIG_READER = "secretreader", "kubeconfig-secretreader"
 READERS = (TOKEN_READER, KUBECONFIG_READER)
 TOKEN_KEY = "token"
+ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
+"""Type of the Secrets in which a cluster writes tokens of its own accounts."""
 PUSHED_FOR, PUSHED_TO = "x-k8s.io/cluster-profile", "x-k8s.io/cluster-inventory-consumer"
 PUSHED_NAMESPACE = "x-k8s.io/cluster-profile-namespace"
 PUSHED_KEYS = ("Config", "config")
@@ -236,9 +239,16 @@ def by_ways(reading: Reading, secrets: Mapping[SecretName, Object]) -> Found | N
     """The first way whose Secret has its key."""
     for way in reading.ways:
         secret = secrets.get(way.secret)
-        if secret is not None and mapping(secret.get("data")).get(way.key):
+        if secret is None or is_withheld(secret):
+            continue
+        if mapping(secret.get("data")).get(way.key):
             return Found(secret, way.key, way)
     return None
+
+
+def is_withheld(secret: Object) -> bool:
+    """One that is this cluster's own affair, or ours: the profile names the server that would get it."""
+    return secret.get("type") == ACCOUNT_TOKEN or _labels(secret).get(MANAGED_BY) == MANAGER
 
 
 def by_push(reading: Reading, pushed: Iterable[Object]) -> Found:
@@ -260,7 +270,9 @@ def by_push(reading: Reading, pushed: Iterable[Object]) -> Found:
 
 def _nowhere(reading: Reading) -> str:
     missing = [
-        f'secret {"/".join(way.secret)} has nothing under "{way.key}"' for way in reading.ways
+        f"secret {'/'.join(way.secret)} has nothing under \"{way.key}\", or is a ServiceAccount's or a Space's,"
+        " whose tokens are not sent elsewhere"
+        for way in reading.ways
     ]
     told = "; ".join([*missing, *reading.problems])
     return told or f"it has no access provider, and no Secret is labelled {PUSHED_FOR} for it"

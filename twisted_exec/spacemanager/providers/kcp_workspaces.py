@@ -29,6 +29,7 @@ from twisted_exec.spacemanager.interfaces import (
     Wanted,
 )
 from twisted_exec.spacemanager.providers.kcp_config import is_name, is_path
+from twisted_exec.spacemanager.providers.told import reason_of
 
 GROUP = "tenancy.kcp.io"
 
@@ -164,7 +165,11 @@ def _state(found: Object, spec: Mapping[str, Any]) -> tuple[str, str, str]:
     if phase == READY and spec.get("URL"):
         return USABLE, "", ""
     message = _HELP.get(phase) or _waiting_for(found, "initializers")
-    return BUILDING, one_line(phase)[:40], "; ".join(filter(None, [message, _complaint(found)]))
+    return (
+        BUILDING,
+        reason_of({"reason": phase}, ""),
+        "; ".join(filter(None, [message, _complaint(found)])),
+    )
 
 
 def _phase(found: Object) -> str:
