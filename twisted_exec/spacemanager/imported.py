@@ -23,6 +23,7 @@ from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.api.spaces import CREDENTIALS_VALID, PHYSICAL_SPACE_READY, SYNCED
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.interfaces import Object
+from twisted_exec.spacemanager import space_secrets
 from twisted_exec.spacemanager.naming import viewpoints_of
 from twisted_exec.spacemanager.probed import Probed
 from twisted_exec.spacemanager.space_secrets import labels_of, written_for
@@ -32,6 +33,7 @@ from twisted_exec.spaces import kubeconfigs
 RECORD_TYPE = "space.twisted-exec.dev/import-record"
 RECORD_PREFIX = "space-import-"
 _RECORD_KEY = "space.json"
+_KEPT = ("labels", "annotations")
 _NOT_KEPT = (spaces.FORGET, spaces.ROTATE)
 
 
@@ -156,6 +158,11 @@ def is_forgotten(space: Mapping[str, Any]) -> bool:
     return (space["metadata"].get("annotations") or {}).get(spaces.FORGET) == "true"
 
 
+def _texts(told: Any) -> dict[str, str]:
+    texts = told if isinstance(told, dict) else {}
+    return {key: value for key, value in texts.items() if isinstance(value, str)}
+
+
 def record_name(space: str) -> str:
     """Of the Secret that a Space is made anew from."""
     return f"{RECORD_PREFIX}{space}"
@@ -195,6 +202,11 @@ def _is_typed(secret: Mapping[str, Any]) -> bool:
     return secret.get("type") == RECORD_TYPE
 
 
+def trimmed(secret: Object) -> Object:
+    """What is kept of a Secret that has our labels."""
+    return space_secrets.trimmed(secret, record_type=RECORD_TYPE, record_key=_RECORD_KEY)
+
+
 def made_anew(record: Object) -> Object | None:
     """
     The Space that a record tells of; ``None`` when it tells of none.
@@ -203,8 +215,9 @@ def made_anew(record: Object) -> Object | None:
     """
     try:
         told = json.loads(value_of(record, _RECORD_KEY) or b"")
-        metadata, spec = dict(told["metadata"]), {**told["spec"], "Type": spaces.IMPORTED}
-    except (ValueError, KeyError, TypeError, RecursionError):
+        metadata: Object = {key: _texts(told["metadata"].get(key)) for key in _KEPT}
+        spec = {**told["spec"], "Type": spaces.IMPORTED}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     metadata |= {"name": written_for(record), "namespace": record["metadata"]["namespace"]}
     return {

@@ -10,7 +10,14 @@ from collections.abc import Awaitable
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS
-from twisted_exec.api.status import AlreadyExists, APIError, Forbidden, Invalid, NotFound
+from twisted_exec.api.status import (
+    AlreadyExists,
+    APIError,
+    BadRequest,
+    Forbidden,
+    Invalid,
+    NotFound,
+)
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.watch import Key
 from twisted_exec.spacemanager import imported
@@ -22,7 +29,7 @@ from twisted_exec.spacemanager.space_work import Around, Over, delete_ours
 
 TROUBLE_SECONDS = 15.0
 """Until the Secrets of a Space are read again that could not be used."""
-_NO_PLACE = (Forbidden.code, NotFound.code, Invalid.code)
+_NO_PLACE = (Forbidden.code, NotFound.code, Invalid.code, BadRequest.code)
 """What is answered in a namespace that is being deleted, or of what is no Space any more."""
 
 

@@ -35,6 +35,7 @@ CONFIRM_SECONDS = 2.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """After lists that failed."""
 MAX_SPACES = 20_000
+MAX_NAME = 1024
 MAX_HINTS = 200
 """Of single ones that wait; for more the list is cheaper."""
 
@@ -73,6 +74,7 @@ class ProviderCopy(Running):
         self._name, self._provider, self._clock, self._changed = name, provider, clock, changed
         self.looks: Looks = NOT_YET
         self.listed = False
+        self._left_out = False
         self._known = {physical: _Known(info, 0) for physical, info in (before or {}).items()}
         self._shown: dict[Physical, SpaceInfo] = dict(before or {})
         self._turn = 0
@@ -192,6 +194,17 @@ class ProviderCopy(Running):
             return SOON_SECONDS
         return CONFIRM_SECONDS if self._absent else PACE_SECONDS
 
+    def _is_named(self, physical: Physical) -> bool:
+        """What cannot be told is left out, and keeps nothing else from being taken."""
+        fits = all(len(told) <= MAX_NAME for told in (physical.name, physical.parent))
+        if fits and physical.name and str(physical).isprintable():
+            return True
+        if not self._left_out:
+            self._left_out = True
+            told = "provider {name}: what it calls {what} is left out: that is no name"
+            self._log.warn(told, name=self._name, what=ascii(physical.name[:80]))
+        return False
+
     def _take(self, listed: Mapping[Physical, SpaceInfo], turn: int, at: float) -> list[Physical]:
         """Have all as they were listed; :return: those that are other than before."""
         if not self.listed:
@@ -225,6 +238,8 @@ class ProviderCopy(Running):
     def _put(self, info: SpaceInfo, turn: int, whole: bool) -> bool:
         """:param whole: nothing was left out of it.  :return: it is other than before."""
         physical = info.physical
+        if not self._is_named(physical):
+            return False
         known = self._known.get(physical)
         if known is not None and known.turn > turn:
             return False

@@ -32,6 +32,14 @@ LOOKED_AT = (
     Resource("", "v1", "services", "Service"),
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     MACHINES.resource,
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("", "v1", "resourcequotas", "ResourceQuota"),
+    Resource("", "v1", "limitranges", "LimitRange"),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("batch", "v1", "cronjobs", "CronJob"),
 )
 """What keeps a namespace from being taken away, if there is any of it that is not of the manager's."""
 

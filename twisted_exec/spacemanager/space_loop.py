@@ -1,8 +1,8 @@
 """
 The Spaces: each looked after by itself, and what providers have besides found and shown.
 
-Spaces of one provider share a queue, and imported ones have one, so that a provider that is dead keeps no other's
-waiting.  Everything is looked at when something has changed, and now and then anyway; nothing depends on having
+Spaces of one provider share a queue, and so do imported ones of a namespace: a provider that is dead keeps no
+other's waiting, and nobody's silent servers another's.  Everything is looked at when something has changed, and now and then anyway; nothing depends on having
 heard of anything.
 """
 
@@ -88,6 +88,7 @@ class SpaceLoop(Service):
             SECRETS.resource,
             clock,
             label_selector=space_secrets.SELECTOR,
+            trim=imported.trimmed,
             on_change=self._ours_changed,
         )
         self._publishing = Publishing(hub, clock, now, self._ours_changed)

@@ -279,9 +279,8 @@ def _wanted(seen: Seen) -> Plan:
         return Plan(synced=_no_provider(seen), intended=intended, found=None)
     if seen.rival:
         return _second(seen)
-    if not seen.is_managed and is_discovered(seen.space) and not seen.provider.passes:
-        told = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
-        return _drop(seen, "NotDiscovered", told)
+    if not seen.is_managed and not seen.provider.passes:
+        return _not_discovered(seen)
     if seen.answer is None:
         return Plan(synced=_unknown(seen), intended=intended)
     if isinstance(seen.answer, Absent):
@@ -307,6 +306,24 @@ def _second(seen: Seen) -> Plan:
         return _drop(seen, "Duplicate", told)
     synced = ("False", "Duplicate", f"{told}: delete one of them")
     return Plan(physical=("Unknown", "NotKept", told), synced=synced)
+
+
+def _not_discovered(seen: Seen) -> Plan:
+    """Whoever makes Spaces by hand gets no credentials of what the provider's owner has left out."""
+    if is_discovered(seen.space):
+        told = "discovery does not take it any more: spec.SpacePrefixForDiscovery has changed"
+        return _drop(seen, "NotDiscovered", told)
+    told = (
+        f"spec.SpacePrefixForDiscovery of the SpaceProviderDesc does not take {physical_of(seen.space).name}:"
+        " have that changed, or delete this Space"
+    )
+    left_out = ("NotDiscovered", told)
+    return Plan(
+        _secrets_away(seen),
+        physical=("Unknown", *left_out),
+        synced=("False", *left_out),
+        found=None,
+    )
 
 
 def _drop(seen: Seen, reason: str, why: str) -> Plan:

@@ -1,5 +1,5 @@
 """
-What is to be looked at: a queue for each provider and one for all else, and when to look though nobody says so.
+What is to be looked at: a queue for each provider, one for all else in each namespace, and when to look though nobody says so.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SpaceQueues:
 
         :param hurry: also if it failed lately.
         """
-        queue = self._queue(provider)
+        queue = self._queue(provider, "" if isinstance(work, Found) else work[0])
         if hurry:
             queue.hurry(work)
         else:
@@ -99,9 +99,16 @@ class SpaceQueues:
         del self._timers[key]
         self.add(provider, key)
 
-    def _queue(self, provider: str) -> WorkQueue[Work]:
-        """Those whose provider is not there share one with those that have none."""
-        name = provider if provider and self._is_there(provider) else ""
+    def _queue(self, provider: str, namespace: str) -> WorkQueue[Work]:
+        """Those of a namespace share one that have no provider, or one that is not there."""
+        name = provider if provider and self._is_there(provider) else f"/{namespace}"
         if name not in self._queues:
+            self._tidy()
             self._queues[name] = WorkQueue(self._work, self._clock)
         return self._queues[name]
+
+    def _tidy(self) -> None:
+        """Namespaces come and go."""
+        for name, queue in list(self._queues.items()):
+            if name.startswith("/") and not len(queue):
+                del self._queues[name]

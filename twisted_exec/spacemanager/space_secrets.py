@@ -34,6 +34,9 @@ SINCE = "space.twisted-exec.dev/since"
 ENDPOINT = "space.twisted-exec.dev/endpoint"
 """Annotation: what of it is no secret, as JSON, in the shape of ``status.endpoints``."""
 
+_LONGEST_KEPT = 1 << 19
+"""Characters: of a kubeconfig with 256 KiB, and of what encodes it."""
+
 MINE, ORPHAN, FOREIGN = "mine", "orphan", "foreign"
 
 SELECTOR = f"{spaces.MANAGED_BY}={spaces.MANAGER}"
@@ -43,6 +46,22 @@ SELECTOR = f"{spaces.MANAGED_BY}={spaces.MANAGER}"
 def digest(content: bytes) -> str:
     """Tells one content from another; no more than that."""
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+def trimmed(secret: Object, *, record_type: str, record_key: str) -> Object:
+    """
+    What is kept of a Secret that has our labels: whoever may write Secrets may write such, as large as they like.
+
+    :param record_type: of Secrets that hold something else of ours, under ``record_key``.
+    """
+    wanted = ""
+    if is_ours(secret):
+        wanted = spaces.KUBECONFIG_KEY
+    elif secret.get("type") == record_type:
+        wanted = record_key
+    content = (secret.get("data") or {}).get(wanted)
+    fits = isinstance(content, str) and len(content) <= _LONGEST_KEPT
+    return {**secret, "data": {wanted: content} if fits else {}}
 
 
 def labels_of(space: Mapping[str, Any]) -> dict[str, str]:
