@@ -77,8 +77,9 @@ nothing, passes them over.
 
       GOBIN=WHERE go install github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
 
-* ``spaces_crds``: our CustomResourceDefinitions of Spaces accept and refuse what our API server does, for
-  twenty seconds; with the programs of ``kube_apiserver``.
+* ``spaces_crds``: our CustomResourceDefinitions of Spaces accept and refuse what our API server does, and a
+  manager of Spaces does its work with the rights of the manifests; for a minute, with the programs of
+  ``kube_apiserver``.
 
 * ``newer_etcd``: the store's contract and its faults in an etcd of a later release than Debian's, as
   ``etcd-3.5`` on ``PATH`` or where ``ETCD_NEWER`` says.  To build it::

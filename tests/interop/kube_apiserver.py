@@ -91,6 +91,11 @@ class KubeAPIServer:
         """Where it is asked."""
         return f"https://127.0.0.1:{self._port}"
 
+    @property
+    def authority(self) -> bytes:
+        """What its certificate is checked with, as PEM."""
+        return (self._directory / "certificates" / "apiserver.crt").read_bytes()
+
     def stop(self) -> None:
         """End both and forget everything."""
         for process in reversed(self._running):

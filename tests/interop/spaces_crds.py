@@ -5,8 +5,10 @@ it accepts and refuses what ours does, and its table looks alike.  A real kubect
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +19,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests import needs
 from tests.api.space_cases import CHANGING, HOME, MAKING, MANAGED, PROVIDER, Case
 from tests.interop.kube_apiserver import TOKEN, KubeAPIServer
+from tests.interop.programs import Programs
 from twisted_exec.api import kinds, spaces
 from twisted_exec.api.kinds import Kind, Object
+from twisted_exec.api.kinds.paths import condition as condition_at
 
 CRDS = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes" / "spaces" / "crds"
 KNOWN = (kinds.SPACES, kinds.SPACEPROVIDERDESCS, kinds.CLUSTERPROFILES)
+MANAGER = "exec-spacemanager"
 NAMESPACES = (HOME, "default")
 Done = subprocess.CompletedProcess[str]
 NOW = "2026-01-01T00:00:00Z"
@@ -38,8 +43,8 @@ def condition(type: str, status: str, message: str) -> Object:
     }
 
 
-class DefinitionTests(SynchronousTestCase):
-    """The definitions in a real kube-apiserver."""
+class CRDCase(SynchronousTestCase):
+    """A real kube-apiserver."""
 
     timeout = 300
     skip = needs.kube_apiserver() or needs.kubectl()
@@ -48,10 +53,6 @@ class DefinitionTests(SynchronousTestCase):
         self.server = KubeAPIServer()
         self.addCleanup(self.server.stop)
         self.server.start()
-        self.run_kubectl("apply", "--server-side", f"-f={CRDS}")
-        self.run_kubectl("create", "namespace", HOME)
-        for kind in KNOWN:
-            self.until_served(kind)
 
     def until_served(self, kind: Kind) -> None:
         resource = kind.resource
@@ -76,6 +77,17 @@ class DefinitionTests(SynchronousTestCase):
         if done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout
+
+
+class DefinitionTests(CRDCase):
+    """The definitions there."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.run_kubectl("apply", "--server-side", f"-f={CRDS}")
+        self.run_kubectl("create", "namespace", HOME)
+        for kind in KNOWN:
+            self.until_served(kind)
 
     def test_all(self) -> None:
         """One server for all of it: it takes longer to start than to be asked."""
@@ -246,3 +258,73 @@ class DefinitionTests(SynchronousTestCase):
         head, row = self.run_kubectl("get", "spd").splitlines()
         self.assertEqual(head.split(), ["NAME", "TYPE", "PHASE", "REACHABLE", "SPACES", "AGE"])
         self.assertEqual(row.split()[:-1], ["pkflex", "kubeflex", "Initializing", "True", "3"])
+
+
+class DeployedTests(CRDCase):
+    """A manager with the rights of the manifests, and no others."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.run_kubectl("apply", "--server-side", f"-k={CRDS.parent}")
+        for kind in KNOWN:
+            self.until_served(kind)
+        self.programs = Programs("spaces-")
+        self.addCleanup(self.programs.stop)
+        self.programs.write("mine", self.kubeconfig(TOKEN))
+        create = ("-n", MANAGER, "create", "token", MANAGER)
+        config = self.programs.write("manager", self.kubeconfig(self.run_kubectl(*create).strip()))
+        self.programs.run(
+            MANAGER,
+            *(sys.executable, "-m", "twisted", MANAGER),
+            f"--kubeconfig={config}",
+            f"--state-dir={self.programs.path('state')}",
+            f"--namespace={MANAGER}",
+            "--health-listen=",
+        )
+
+    def kubeconfig(self, token: str) -> str:
+        cluster = {
+            "server": self.server.url,
+            "certificate-authority-data": base64.b64encode(self.server.authority).decode(),
+        }
+        return json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "x", "cluster": cluster}],
+                "users": [{"name": "x", "user": {"token": token}}],
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "current-context": "x",
+            }
+        )
+
+    def until(self, expected: str, *arguments: str) -> None:
+        """Until kubectl prints that."""
+        self.programs.until(expected, lambda: self.try_kubectl(*arguments).stdout == expected)
+
+    def test_rights(self) -> None:
+        """They suffice for all that it does here, and it asks for nothing else."""
+        secret = f"--from-file=kubeconfig={self.programs.path('mine')}"
+        self.run_kubectl("create", "secret", "generic", "mine", secret)
+        case = Case(kinds.SPACES, None, {}, name="own", namespace="default")
+        spec = {
+            "Type": spaces.IMPORTED,
+            "externalSecretRef": {"name": "mine"},
+            "accessscopetype": spaces.EXTERNAL,
+        }
+        self.run_kubectl("create", "-f=-", input=case.body(spec))
+        provider = Case(kinds.SPACEPROVIDERDESCS, None, {}, name="inventory")
+        self.run_kubectl("create", "-f=-", input=provider.body({"ProviderType": "clusterprofile"}))
+        self.until("Ready", "get", "spa", "own", "-o=jsonpath={.status.Phase}")
+        self.until("Ready", "get", "spd", "inventory", "-o=jsonpath={.status.Phase}")
+        healthy = "{" + condition_at("ControlPlaneHealthy") + "}"
+        self.until("True", "get", "clusterprofile", "own", f"-o=jsonpath={healthy}")
+        self.until("Ready", "get", "events", "-o=jsonpath={.items[*].reason}")
+        self.run_kubectl("annotate", "spa", "own", f"{spaces.FORGET}=true")
+        self.run_kubectl("delete", "spa", "own", "--timeout=60s")
+        self.run_kubectl("delete", "spd", "inventory")
+        namespace = spaces.namespace_of("inventory")
+        # The controller that would empty it runs elsewhere.
+        self.until("Terminating", "get", "ns", namespace, "-o=jsonpath={.status.phase}")
+        self.assertNotIn("forbidden", self.programs.log(MANAGER))
+        self.assertNotIn("Traceback", self.programs.log(MANAGER))
