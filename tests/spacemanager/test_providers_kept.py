@@ -237,7 +237,8 @@ class DescTests(ProvidersCase):
         self.start()
         self.assertEqual(self.hub.condition("here", SYNCED), ("False", "AdaptorFailed"))
         self.assertEqual(self.hub.got("there")["status"]["Phase"], "Ready")
-        self.flushLoggedErrors(KeyError)
+        self.hub.pass_time(120)
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1, "told once")
 
     def test_made_anew(self) -> None:
         """SF 6: one that is deleted and made again has an adaptor of its own, and is listed anew."""

@@ -87,6 +87,7 @@ class ProviderView:
         self._ref: SecretRef | None = None
         self._secret: Reflector | None = None
         self._spec: ProviderSpec | None = None
+        self._failed: ProviderSpec | None = None
         self._adaptor: Bounded | None = None
         self._copy: ProviderCopy | None = None
         self.synced = NOT_READ
@@ -207,7 +208,9 @@ class ProviderView:
         except APIError as error:
             raise NoSpec("AdaptorCannotBeMade", error.message) from None
         except Exception:
-            self._log.failure("provider {name}: no adaptor can be made", name=self.name)
+            if spec != self._failed:  # it is tried again now and then
+                self._log.failure("provider {name}: no adaptor can be made", name=self.name)
+            self._failed = spec
             why = "its adaptor cannot be made; see the log of the manager"
             raise NoSpec("AdaptorFailed", why) from None
         await self._let_go()
