@@ -15,6 +15,7 @@ from . import (
     listing,
     one_hop,
     reconcile,
+    spaces,
     spdy,
     watching,
 )
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "listing": listing.main,
     "watching": watching.main,
     "reconcile": reconcile.main,
+    "spaces": spaces.main,
     "etcd": etcd.main,
     "leaf-logs": leaf_logs.main,
     "leaf": leaf.main,

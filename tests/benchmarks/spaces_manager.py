@@ -1,0 +1,106 @@
+"""
+A space manager whose one provider has many physical spaces in memory, all of which are one API server.
+
+``python -m tests.benchmarks.spaces_manager DIRECTORY PORT COUNT`` keeps them on the API server at that port.  To each
+line on its standard input it answers, when it has looked at everything once, with the seconds that this took and
+those of CPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.stdio import StandardIO
+from twisted.internet.task import deferLater
+from twisted.protocols.basic import LineReceiver
+
+from twisted_exec.api.spaces import LOCAL
+from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.kubeconfig import load_inline
+from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.service import Settings, SpaceManager
+from twisted_exec.spacemanager.tap import space_loop
+from twisted_exec.testing.space_provider import MemorySpace, MemorySpaces
+from twisted_exec.tls.pki import PKI
+
+PROVIDER = "here"
+
+
+def kubeconfig(directory: Path, port: int, token: str) -> bytes:
+    """One of a user of the API server."""
+    ca = base64.b64encode(Path(PKI(str(directory)).serving_ca).read_bytes()).decode()
+    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": ca}
+    config = {
+        "clusters": [{"name": "c", "cluster": server}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    return json.dumps(config).encode()
+
+
+class OneServer(MemorySpaces):
+    """Physical spaces that are all the same."""
+
+    def __init__(self, access: bytes) -> None:
+        super().__init__()
+        self._access = access
+
+    def kubeconfig(self, physical: Physical, space: MemorySpace) -> bytes:
+        return self._access
+
+
+class Asked(LineReceiver):
+    """Looks at everything when it is told to."""
+
+    delimiter = b"\n"
+
+    def __init__(self, manager: SpaceManager) -> None:
+        self._manager = manager
+
+    def lineReceived(self, line: bytes) -> None:
+        Deferred.fromCoroutine(self._look())
+
+    async def _look(self) -> None:
+        assert self._manager.known is not None
+        providers, loop = self._manager.known
+        keeper: Any = loop
+        began, cpu = time.perf_counter(), time.process_time()
+        view = providers.get(PROVIDER)
+        assert view is not None
+        view.look_again()
+        keeper._provider_changed(PROVIDER, None)
+        while keeper.waiting:
+            await deferLater(reactor, 0.005)
+        took = time.perf_counter() - began
+        print(f"{took:.4f} {time.process_time() - cpu:.4f}", flush=True)
+
+
+def main() -> None:
+    directory, port, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    config = load_inline(kubeconfig(directory, port, "user-0"), "the kubeconfig")
+    world = OneServer(kubeconfig(directory, port, "user-1"))
+    for number in range(count):
+        world.put(Physical(f"space-{number:04}"))
+    manager = SpaceManager(
+        Settings(str(directory / "manager"), lease=""),
+        KubeClient(config, reactor),
+        {LOCAL: lambda spec, around: world.provider()},
+        space_loop,
+        reactor,
+    )
+    reactor.callWhenRunning(manager.startService)
+    reactor.addSystemEventTrigger("before", "shutdown", manager.stopService)
+    StandardIO(Asked(manager))
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()
