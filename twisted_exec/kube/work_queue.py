@@ -6,11 +6,12 @@ Who works for several clusters has a queue for each, so that one that is dead ke
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,6 +22,8 @@ from twisted_exec.kube.watch import Backoff
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 MAX_WORKERS = 8
+SLICE = 50
+"""Pieces of work that are begun without a pause for others."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -59,9 +62,10 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._do, self._clock, self._told = work, clock, told
         self._work: dict[K, _Work] = {}
-        self._slots = DeferredSemaphore(MAX_WORKERS)
-        self._at_work: set[K] = set()
-        self._stopped = False
+        self._waiting: deque[tuple[K, _Work]] = deque()
+        self._at_work = 0
+        self._next_turn: IDelayedCall | None = None
+        self._is_beginning = self._stopped = False
 
     def __len__(self) -> int:
         return len(self._work)
@@ -94,39 +98,58 @@ class WorkQueue(Generic[K]):
     def stop(self) -> Deferred[None]:
         """Cancel all work; fires when none is left."""
         self._stopped = True
-        ending = []
-        # Those who wait go first: each that ended with its slot would let the next one have it, one within another.
-        waiting_first = sorted(self._work.items(), key=lambda item: item[0] in self._at_work)
-        for _, work in waiting_first:
-            if work.timer is not None and work.timer.active():
-                work.timer.cancel()
-            if work.running is not None:
-                ending.append(work.running)
-                work.running.cancel()
+        self._waiting.clear()
+        calls = [self._next_turn, *(work.timer for work in self._work.values())]
+        for call in calls:
+            if call is not None and call.active():
+                call.cancel()
+        ending = [work.running for work in self._work.values() if work.running is not None]
+        for running in ending:
+            running.cancel()
         done: Deferred[None] = DeferredList(ending).addCallback(lambda _: None)
         return done
 
     def _begin(self, key: K, work: _Work) -> None:
         work.timer, work.again, work.busy = None, False, True
-        done: Deferred[None] = self._slots.run(lambda: Deferred.fromCoroutine(self._one(key)))
-        done.addBoth(lambda result: self._ended(key, work, result))
-        # Nothing else tells: one that got its slot at once has "been called", and waits all the same.
-        if work.busy:
+        self._waiting.append((key, work))
+        if self._next_turn is None:
+            self._begin_some()
+
+    def _begin_some(self) -> None:
+        """
+        Give out the slots that are free.
+
+        Work that is over at once gives its slot back in here: one after another, never one within another, and after
+        so many everybody else in the reactor has a turn.
+        """
+        self._next_turn = None
+        if self._is_beginning:
+            return
+        self._is_beginning, begun = True, 0
+        while self._waiting and self._at_work < MAX_WORKERS and begun < SLICE:
+            key, work = self._waiting.popleft()
+            self._at_work += 1
+            begun += 1
+            done = Deferred.fromCoroutine(self._one(key))
             work.running = done
+            done.addBoth(self._ended, key, work)
+        self._is_beginning = False
+        if begun == SLICE and self._waiting:
+            self._next_turn = self._clock.callLater(0, self._begin_some)
 
     async def _one(self, key: K) -> None:
-        if self._stopped:  # whoever is cancelled makes room
-            return
-        self._at_work.add(key)
-        try:
-            await self._do(key)
-        finally:
-            self._at_work.discard(key)
+        await self._do(key)
 
-    def _ended(self, key: K, work: _Work, result: object) -> None:
+    def _ended(self, result: object, key: K, work: _Work) -> None:
         work.running, work.busy = None, False
+        self._at_work -= 1
         if self._stopped:
             return
+        self._settle(key, work, result)
+        if self._waiting and self._next_turn is None:
+            self._begin_some()
+
+    def _settle(self, key: K, work: _Work, result: object) -> None:
         if isinstance(result, Failure):
             self._failed(key, work, result)
         elif work.again:
