@@ -96,16 +96,16 @@ async def looked_at(child: subprocess.Popen[bytes]) -> None:
     """Everything once, when nothing is to be done."""
     assert child.stdin is not None and child.stdout is not None
     spent = []
-    for _ in range(LOOKS):
+    for _ in range(1 + LOOKS):
         child.stdin.write(b"\n")
         child.stdin.flush()
         line = await deferToThread(child.stdout.readline)
         spent.append(tuple(map(float, line.split())))
-    took, cpu = min(spent, key=lambda each: each[1])
+    took, cpu = spent[0]
+    print(f"  another manager has taken them up after {took:.1f} s: {cpu:.2f} s of CPU")
+    took, cpu = min(spent[1:], key=lambda each: each[1])
     size = procfs.resident_bytes(child.pid) / 1e6
-    print(
-        f"  a look at all of them: {cpu:.2f} s of CPU, {took:.2f} s; the manager holds {size:.0f} MB"
-    )
+    print(f"  a look at all of them: {cpu:.2f} s of CPU, {took:.2f} s; it holds {size:.0f} MB")
 
 
 async def steady(child: subprocess.Popen[bytes]) -> None:
@@ -160,6 +160,8 @@ async def measured(directory: Path) -> None:
         client = KubeClient(config, reactor)
         with _manager(directory, port) as child:
             await found(client, child)
+        # Another one takes them up, whose probes are spread as they are on any day but the first.
+        with _manager(directory, port) as child:
             spaces = SpaceClient(client, reactor)
             spaces.startService()
             await spaces.when_synced()

@@ -299,6 +299,21 @@ class DescTests(ProvidersCase):
         self.assertEqual([view.passes(one("ks-1")), view.passes(one("x"))], [False, True])
         self.assertIn(("here", None), self.told)
 
+    def test_namespace_first(self) -> None:
+        """When the provider's spaces are told their namespace is there: nobody has to try again."""
+        self.hub.world("here").put(one("a"))
+        self.hub.desc("here")
+        there: list[bool] = []
+
+        def told(name: str, physical: Physical | None) -> None:
+            view = self.providers.get(name)
+            if view is not None and view.spaces():
+                there.append(self.hub.namespace(name) is not None)
+
+        self.providers.follow(told)
+        self.start()
+        self.assertEqual(set(there), {True})
+
     def test_told(self) -> None:
         """Followers are told of what was hinted at, and of nothing else."""
         world = self.hub.world("here")

@@ -164,9 +164,10 @@ class Providers(Service):
         if view is None:
             view = self._views[name] = self._take(desc)
             self._followers.tell(name, None)
+        # First: what is listed becomes Spaces at once, and they have to be somewhere.
+        trouble = await self.namespaces.ensure(name)
         view.become(desc)
         await view.renew()
-        trouble = await self.namespaces.ensure(name)
         await self._write(view, desc, trouble or view.synced)
 
     def _take(self, desc: Object) -> ProviderView:
