@@ -72,8 +72,8 @@ nothing, passes them over.
   below, for a minute.
 
 * ``space_kubeflex``: the adaptor of KubeFlex over a kube-apiserver and a kube-controller-manager as below, for
-  seven minutes with a manager of KubeFlex that is played; and with its own, as ``kubeflex-manager`` on
-  ``PATH`` or where ``KUBEFLEX_MANAGER`` says.  To build it::
+  five minutes with a manager of KubeFlex that is played; and with its own, as ``kubeflex-manager`` on
+  ``PATH`` or where ``KUBEFLEX_MANAGER`` says.  To build it, as ``WHERE/manager``::
 
       GOBIN=WHERE go install github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
 
