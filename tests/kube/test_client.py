@@ -612,6 +612,36 @@ class GarbageServerTests(TestCase):
         self.assertEqual(caught.exception.code, 502)
         self.assertNotIn("\n", caught.exception.message)
 
+    async def test_not_quoted(self) -> None:
+        """What is no answer stands in no message: it may say what it was shown, or be another's service."""
+        for form in (
+            b"HTTP/1.1 %s 200",
+            b"%s",
+            b"HTTP/1.1 200 OK\r\nContent-Length: %s",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s",
+            b"HTTP/1.1 200 OK\r\n%s",
+        ):
+            message = await self.message_of(form)
+            self.assertNotIn("s3cret", message)
+
+    async def message_of(self, form: bytes) -> str:
+        class Echo(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                told = data.split(b"Authorization: ")[1].partition(b"\r\n")[0]
+                self.transport.write(form % told.replace(b" ", b"") + b"\r\n\r\n")
+                self.transport.loseConnection()
+
+        port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+            Factory.forProtocol(Echo)
+        )
+        config = ClientConfig(f"http://127.0.0.1:{port.getHost().port}", token="s3cret")
+        client = KubeClient(config, reactor)
+        with self.assertRaises(APIError) as caught:
+            await client.get(MACHINES, "vm")
+        await client.close()
+        await maybeDeferred(port.stopListening)
+        return caught.exception.message
+
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the reactor turn until ``condition`` holds; the test's time-out bounds it."""

@@ -51,6 +51,9 @@ IDLE_SECONDS = 30
 Answer = tuple[int, Mapping[str, str], bytes]
 """Code, the headers of :data:`_TOLD`, body."""
 
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""What Twisted's parser of answers ends with, besides errors of its own."""
+
 _TOLD = ("retry-after", "content-type", "cache-control")
 
 
@@ -291,12 +294,24 @@ def _path_only(target: str) -> str:
 def _why(failed: BaseException) -> str:
     """One line; wrapped reasons are unwrapped."""
     if isinstance(failed, (ResponseFailed, RequestTransmissionFailed)):
-        return _why(failed.reasons[0].value) if failed.reasons else "no answer"
+        return _why_no_answer(failed.reasons[0].value) if failed.reasons else "no answer"
     if isinstance(failed, KubeConfigError):
         return str(failed)
     if isinstance(failed, (error.ConnectionDone, error.ConnectionLost)):
         return "connection lost"
     return (str(failed).splitlines() or [type(failed).__name__])[0]
+
+
+def _why_no_answer(failed: BaseException) -> str:
+    """
+    The same of a server that was asked already.
+
+    What cannot be read as HTTP is not quoted: it was shown credentials, and whoever chose the server may be
+    nobody who is to read what it says.
+    """
+    if isinstance(failed, _UNREADABLE) or type(failed).__module__.startswith("twisted.web."):
+        return "what it answers is no HTTP"
+    return _why(failed)
 
 
 async def _collected(response: Any, limit_bytes: int, use: _Use) -> Answer:
