@@ -39,6 +39,7 @@ class _Kept:
     what: str
     provider: str
     backoff: Backoff
+    in_no_hurry: bool = False
     found: Probed | None = None
     timer: IDelayedCall | None = None
     running: Deferred[None] | None = None
@@ -80,10 +81,14 @@ class Probes:
             return None
         stamp, known = digest_of(contents), self._kept.get(key)
         if known is not None and known.digest == stamp:
+            if known.in_no_hurry and not was_well:
+                known.in_no_hurry = False  # it was well, and is not any more
+                self.again(key)
             return known.found
         self.forget(key)
         backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)
         kept = self._kept[key] = _Kept(stamp, contents, what, provider, backoff)
+        kept.in_no_hurry = was_well
         self._begin_in(key, kept, self._random.uniform(0.0, PROBE_SECONDS) if was_well else 0.0)
         return None
 
@@ -122,7 +127,7 @@ class Probes:
         kept.timer = self._clock.callLater(seconds, self._begin, key, kept)
 
     def _begin(self, key: Key, kept: _Kept) -> None:
-        kept.timer = None
+        kept.timer, kept.in_no_hurry = None, False
         slots = self._slots.setdefault(kept.provider, DeferredSemaphore(AT_ONCE))
         running: Deferred[None] = slots.run(lambda: Deferred.fromCoroutine(self._once(key, kept)))
         kept.running = running

@@ -1,0 +1,65 @@
+"""
+Tests for :mod:`twisted_exec.spacemanager.probing`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from twisted_exec.spacemanager.probed import ANSWERS, VALID, Probed
+from twisted_exec.spacemanager.probing import PROBE_SECONDS, Probes
+
+KEY, CONTENTS = ("spaceprovider-default", "that"), {"External": b"kubeconfig"}
+
+
+class ProbesTests(SynchronousTestCase):
+    """Tests for :class:`Probes`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.probed: list[Any] = []
+        self.changed: list[Any] = []
+        chance = random.Random(1)
+        self.probes = Probes(self.probe, self.clock, self.changed.append, chance)
+
+    async def probe(self, contents: Any, what: str) -> Probed:
+        self.probed.append(contents)
+        return Probed("digest", VALID, ANSWERS, "v1")
+
+    def look(self, *, was_well: bool) -> Probed | None:
+        return self.probes.look(KEY, CONTENTS, "it", "default", was_well=was_well)
+
+    def test_new(self) -> None:
+        """New ones are probed at once, and the Space is told of."""
+        self.assertIsNone(self.look(was_well=False))
+        self.clock.advance(0)
+        self.assertEqual((self.probed, self.changed), ([CONTENTS], [KEY]))
+        found = self.look(was_well=False)
+        assert found is not None
+        self.assertTrue(found.lives)
+
+    def test_no_hurry(self) -> None:
+        """Those that were well for the manager before us wait for their turn in the usual time."""
+        self.look(was_well=True)
+        self.look(was_well=True)
+        self.clock.advance(0)
+        self.assertEqual(self.probed, [])
+        self.clock.advance(PROBE_SECONDS)
+        self.assertEqual(self.probed, [CONTENTS])
+
+    def test_well_no_more(self) -> None:
+        """
+        When its space is not well any more, before that time has come, it is probed at once: a manager that is
+        started with its spaces finds them Ready, then still starting, and has to find them Ready again.
+        """
+        self.look(was_well=True)
+        self.look(was_well=False)
+        self.clock.advance(0)
+        self.assertEqual((self.probed, self.changed), ([CONTENTS], [KEY]))
+        self.look(was_well=False)
+        self.clock.advance(0)
+        self.assertEqual(self.probed, [CONTENTS])
