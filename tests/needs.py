@@ -259,6 +259,28 @@ def machinepoollet_program() -> str | None:
     return shutil.which(os.environ.get("MACHINEPOOLLET", "machinepoollet"))
 
 
+def kind() -> str | None:
+    """Why clusters of kind cannot be tried here, or ``None``."""
+    return (
+        None if kind_program() else "kind is not on PATH, nor where KIND says (see tests/interop)"
+    )
+
+
+def kind_program() -> str | None:
+    """kind, built from Go modules."""
+    return shutil.which(os.environ.get("KIND", "kind"))
+
+
+def kcp() -> str | None:
+    """Why workspaces of kcp cannot be tried here, or ``None``."""
+    return None if kcp_program() else "kcp is not on PATH, nor where KCP says (see tests/interop)"
+
+
+def kcp_program() -> str | None:
+    """kcp, of release 0.28 or later."""
+    return shutil.which(os.environ.get("KCP", "kcp"))
+
+
 def peers() -> str | None:
     """Why programs of ironcore's and onmetal's cannot be tried here, or ``None``."""
     for make in ("ironcore", "onmetal", "libvirt"):

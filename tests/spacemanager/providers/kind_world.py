@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ reactor: Any = _reactor
 FAKE = Path(__file__).with_name("fake_kind.sh")
 
 CANNOT = {
+    "down_while_made": "kind gives up when docker goes away while it makes one: it is Broken, and is made anew.",
     "revoked": "kind has no credentials: it asks the docker of this host.",
     "rotated": "kind has no credentials: it asks the docker of this host.",
     "forbidden": "kind has no credentials: who may not use docker is told that it cannot be reached.",
@@ -51,6 +53,11 @@ def read_cluster(directory: Path, name: str) -> dict[str, str]:
         return {}
 
 
+def cluster_names(directory: Path) -> list[str]:
+    """All that there are."""
+    return sorted(path.name for path in (directory / "clusters").iterdir())
+
+
 class PlayedClusters(resource.Resource):
     """The API servers of all clusters in a directory of the fake program."""
 
@@ -61,13 +68,17 @@ class PlayedClusters(resource.Resource):
         self._directory = directory
 
     def render(self, request: Request) -> bytes:
-        _empty, name, *rest = request.path.decode().split("/")  # type: ignore[union-attr]
-        code, told = self._answer(read_cluster(self._directory, name), "/".join(rest), request)
+        told = (request.getHeader("authorization") or "").removeprefix("Bearer ")
+        found = (read_cluster(self._directory, name) for name in cluster_names(self._directory))
+        cluster = next((each for each in found if each.get("token") == told), {})
+        # A part before the path may say which cluster is meant; the token does anyway.
+        path = re.sub(r"^/.*(/readyz|/apis?/)", r"\1", request.path.decode())  # type: ignore[union-attr]
+        code, answer = self._answer(cluster, path.removeprefix("/"))
         request.setResponseCode(code)
-        return json.dumps(told).encode()
+        return json.dumps(answer).encode()
 
-    def _answer(self, cluster: Any, path: str, request: Request) -> tuple[int, Any]:
-        if request.getHeader("authorization") != f"Bearer {cluster.get('token')}":
+    def _answer(self, cluster: dict[str, str], path: str) -> tuple[int, Any]:
+        if not cluster:
             return 401, {"kind": "Status", "code": 401, "message": "Unauthorized"}
         if path == "readyz":
             return (200 if cluster["state"] == "ready" else 500), {}
@@ -162,8 +173,7 @@ class KindWorld(SpaceWorld):
         (self.kind / "mode.new").rename(self.kind / "mode")
 
     def _there(self) -> list[str]:
-        names = (path.name for path in (self.kind / "clusters").iterdir())
-        return sorted(name for name in names if "." not in name)
+        return cluster_names(self.kind)
 
     def put(self, name: str, **more: str) -> None:
         """Somebody's cluster."""
@@ -203,10 +213,6 @@ class KindWorld(SpaceWorld):
 
     async def break_down(self) -> None:
         words = (self.kind / "mode").read_text().split() if (self.kind / "mode").exists() else []
-        # Whatever is being made has begun.
-        for name in Records(str(self.directory / "records")).names():
-            while not (self.kind / "clusters" / name).exists():
-                await pause(0.01)
         self.mode("down", *words)
 
     async def come_back(self) -> None:
