@@ -10,8 +10,8 @@ from twisted.trial.unittest import TestCase
 
 from tests.contracts.space_world import parts_of, pause, secrets_of, who_am_i
 from tests.spacemanager.providers.kcp_world import PlayedWorld, kubeconfig
-from twisted_exec.api.kinds import CLUSTERROLEBINDINGS, SERVICEACCOUNTS
-from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER
+from twisted_exec.api.kinds import ALL, CLUSTERROLEBINDINGS, SERVICEACCOUNTS
+from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, SPACES
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -71,8 +71,9 @@ class KcpTestCase(TestCase):
         self.fail(f"{physical} is {info}")
 
     async def refused(self, asking: Any, kind: type[APIError]) -> str:
-        with self.assertRaises(kind) as caught:
+        with self.assertRaises(APIError) as caught:
             await asking
+        self.assertEqual((caught.exception.code, caught.exception.reason), (kind.code, kind.reason))
         self.assertNotIn(self.kcp.admin or "-", caught.exception.message)
         return caught.exception.message
 
@@ -178,7 +179,8 @@ class CredentialTests(KcpTestCase):
         info = await self.usable()
         self.kcp.restart()
         message = await self.refused(self.provider.list_spaces(), Unauthorized)
-        self.assertIn('put the new kubeconfig into secret default/kcp, key "kubeconfig"', message)
+        self.assertIn('put a kubeconfig into secret default/kcp, key "kubeconfig"', message)
+        self.assertIn("another token after each start of kcp", message)
         await self.refused(self.provider.get(RED), Unauthorized)
         await self.refused(self.provider.create(RED, Wanted(OWNER)), Unauthorized)
         await who_am_i(info.access[EXTERNAL].kubeconfig)
@@ -254,11 +256,37 @@ class PlaceTests(KcpTestCase):
         self.assertEqual(await self.provider.list_names(), [])
 
     async def test_default_by_its_path(self) -> None:
-        """The default place is one place, also for who says its path; lists spell it one way."""
+        """The default place has one name, which is none: who says its path is told to leave it out."""
         spelled = Physical("red", "root:lab")
-        info = await self.usable(spelled)
-        self.assertEqual((await self.provider.get(RED)).access, info.access)
-        self.assertEqual(await self.provider.list_names(), [RED])
+        for asking in (
+            self.provider.get(spelled),
+            self.provider.create(spelled, Wanted(OWNER)),
+            self.provider.delete(spelled, OWNER),
+        ):
+            self.assertIn(
+                "leave kubestellar.io/space-path out", await self.refused(asking, Invalid)
+            )
+
+    async def test_found_before(self) -> None:
+        """Where Spaces were found before, the first list of a new adaptor looks, too: or they would be gone."""
+        self.kcp.put("root:one", "red")
+        hub = MemoryCluster((*ALL,)).client()
+        for name, parent, found in (("a", "root:one", True), ("b", "root:two", False)):
+            known = {"name": "red", "parent": parent, "found": found}
+            namespace = "spaceprovider-lab"
+            made = await hub.create(SPACES, {"metadata": {"name": name}, "spec": {}}, namespace)
+            await hub.update(
+                SPACES,
+                {**made, "status": {"physicalSpace": known}},
+                namespace,
+                subresource="status",
+            )
+        around = Around(hub, reactor, "/nonexistent", reactor.seconds)
+        provider = make(ProviderSpec("lab", "kcp", self.world.secret(), "default/kcp"), around)
+        self.addCleanup(provider.close)
+        before = len(self.kcp.asked)
+        self.assertEqual(await provider.list_names(), [Physical("red", "root:one")])
+        self.assertEqual(len(self.kcp.asked) - before, 2)
 
     async def test_configured(self) -> None:
         """Children of workspaces that the Secret names are discovered; of one that is not there yet, later."""

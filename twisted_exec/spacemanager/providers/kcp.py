@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from twisted_exec.api.kinds import TOKENREVIEWS
-from twisted_exec.api.spaces import KUBECONFIG_KEY, MANAGER
+from twisted_exec.api.kinds import SERVICEACCOUNTS, TOKENREVIEWS
+from twisted_exec.api.spaces import KUBECONFIG_KEY, MANAGER, PATH, SPACES, namespace_of
 from twisted_exec.api.status import (
     AlreadyExists,
     APIError,
@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     BadRequest,
     Conflict,
     Forbidden,
+    Invalid,
     NotFound,
     Unauthorized,
 )
@@ -37,6 +38,7 @@ from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.written import written
+from twisted_exec.spacemanager import naming
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Access,
@@ -55,22 +57,24 @@ from twisted_exec.spacemanager.providers.accounts import (
     asked_token,
     made_account,
 )
+from twisted_exec.spacemanager.providers.hints import Changed, unmanaged
 from twisted_exec.spacemanager.providers.kcp_config import (
     KcpSettings,
     kcp_settings,
     workspace_server,
 )
-from twisted_exec.spacemanager.providers.kcp_hints import Changed, Hints
+from twisted_exec.spacemanager.providers.kcp_hints import WorkspaceHints
 from twisted_exec.spacemanager.providers.kcp_workspaces import (
     GROUP,
     check_name,
     is_going,
-    owner_of,
     seen,
     within,
     workspace,
     workspaces,
 )
+from twisted_exec.spacemanager.providers.marks import owner_of
+from twisted_exec.spacemanager.providers.reached import Reached
 
 NO_CREDENTIALS = "NoCredentials"
 
@@ -90,12 +94,17 @@ class _Opened:
     cluster: str
 
 
+async def _nothing_found() -> Sequence[Physical]:
+    return ()
+
+
 @implementer(ISpaceProvider, IRotates)
 class KcpProvider:
     """
     :param client: of the kcp server; resources say in which workspace they are.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
+    :param found: what was found before, asked for before the first list: their parents are to be listed.
     """
 
     def __init__(
@@ -105,14 +114,22 @@ class KcpProvider:
         client: IKubeClient,
         clock: Any,
         now: Callable[[], float],
+        found: Callable[[], Awaitable[Sequence[Physical]]] = _nothing_found,
     ) -> None:
         self.default_parent = settings.default_parent
-        self._spec, self._settings, self._client, self._now = spec, settings, client, now
+        self._settings, self._client, self._now = settings, client, now
+        self._here = f"kcp {settings.config.server}"
+        remedy = (
+            "kcp-admin has another token after each start of kcp, so put a kubeconfig into secret"
+            f' {spec.secret_ref}, key "{KUBECONFIG_KEY}"'
+        )
+        self._kcp = Reached(client, self._here, remedy)
         self._account = account_name(spec.name)
         self._tokens = Tokens(self._asked_token, now)
-        self._hints = Hints(client, spec.name, clock, self._due)
+        self._hints = WorkspaceHints(client, clock, self._due)
         self._parents: set[str] = set()
         self._reviews_tell = True
+        self._found_before: Callable[[], Awaitable[Sequence[Physical]]] | None = found
         self._configured = (settings.default_parent, *settings.parents)
         for parent in self._configured:
             self._remember(parent)
@@ -156,6 +173,12 @@ class KcpProvider:
     # What is there.
 
     async def _list(self) -> Sequence[SpaceInfo]:
+        if self._found_before is not None:
+            # A list without them would say that they are gone.
+            for physical in await self._found_before():
+                if physical.parent:
+                    self._remember(physical.parent)
+            self._found_before = None
         found: list[tuple[SpaceInfo, Object]] = []
         for parent in sorted(self._parents):
             shown = self._shown(parent)
@@ -171,16 +194,12 @@ class KcpProvider:
 
     async def _children(self, parent: str) -> Sequence[Object]:
         try:
-            listed = await self._asked(self._client.list(workspaces(parent)))
-        except NotFound:
-            raise self._no_kcp() from None
-        except Forbidden:
-            if not await self._is_absent(parent):
+            return await self._kcp.list(workspaces(parent), trim=unmanaged)
+        except APIError as refused:
+            if refused.code != Forbidden.code or not await self._is_absent(parent):
                 raise
             self._forget(parent)
             return ()
-        items: list[Object] = listed["items"]
-        return items
 
     async def _get(self, physical: Physical) -> SpaceInfo:
         found = await self._found(physical)
@@ -192,29 +211,22 @@ class KcpProvider:
         opened = _opened(found, self._full_path(physical))
         try:
             token = await self._good_token(opened)
-        except Unauthorized:
-            raise
         except APIError as refused:
+            if refused.code == Unauthorized.code:
+                raise
             told = f"no token of an account in it is to be had: {refused.message}"
             return replace(info, reason=NO_CREDENTIALS, message=told)
         return replace(self._stamped(info, found), access=self._access(physical, token))
 
     async def _found(self, physical: Physical) -> Object | None:
         """The Workspace, ``None`` when it is not there."""
-        check_name(physical)
         parent = self._parent(physical)
         try:
-            found = await self._asked(self._client.get(workspaces(parent), physical.name))
-        except NotFound as refused:
-            if refused.details.get("name") != physical.name:
-                raise self._no_kcp() from None
-            found = None
-        except Forbidden:
-            if not await self._is_absent(parent):
+            found = await self._kcp.find(workspaces(parent), physical.name)
+        except APIError as refused:
+            if refused.code != Forbidden.code or not await self._is_absent(parent):
                 raise
             return None
-        if found is not None and (found.get("metadata") or {}).get("name") != physical.name:
-            raise self._no_kcp()
         self._remember(parent)
         return found
 
@@ -228,28 +240,32 @@ class KcpProvider:
         if not parent:
             return False
         try:
-            await self._asked(self._client.get(workspaces(parent), name))
-        except NotFound as refused:
-            return refused.details.get("name") == name
-        except Forbidden:
+            return await self._kcp.find(workspaces(parent), name) is None
+        except APIError as refused:
+            if refused.code != Forbidden.code:
+                raise
             return await self._is_absent(parent)
-        return False
 
     # What is done.
 
     async def _create(self, physical: Physical, wanted: Wanted) -> None:
-        check_name(physical)
-        obj, parent = workspace(physical.name, wanted), self._parent(physical)
+        parent = self._parent(physical)
+        obj = workspace(physical.name, wanted)
         try:
-            made = await self._client.create(workspaces(parent), obj)
+            made = await self._do(self._client.create(workspaces(parent), obj), physical)
         except AlreadyExists:
             await self._check_ours(physical, wanted.owner)
             return
         except APIError as refused:
             raise await self._why_not_made(physical, refused) from None
         if (made.get("metadata") or {}).get("name") != physical.name:
-            raise self._no_kcp()
+            raise BadGateway(f"{self._here}: what answers for Workspaces is no API server")
         self._remember(parent)
+
+    async def _do(self, asking: Awaitable[_T], physical: Physical) -> _T:
+        """What came of a change of one Workspace."""
+        resource = workspaces(self._parent(physical))
+        return await self._kcp.do(asking, resource, physical.name)
 
     async def _check_ours(self, physical: Physical, owner: str) -> None:
         found = await self._found(physical)
@@ -262,7 +278,7 @@ class KcpProvider:
     async def _why_not_made(self, physical: Physical, refused: APIError) -> APIError:
         parent = self._parent(physical)
         if refused.code != Forbidden.code:
-            return self._told(refused)
+            return refused
         if await self._is_absent(parent):
             told = f'workspace "{parent}" is not there, so none can be made in it; make it first'
             return NotFound("workspaces", parent, GROUP, told)
@@ -271,7 +287,7 @@ class KcpProvider:
                 f'workspace "{self._full_path(physical)}" cannot be made: {refused.message}; see'
                 " spec.parameters of the Space: type and typePath"
             )
-        return self._told(refused)
+        return refused
 
     async def _delete(self, physical: Physical, owner: str) -> None:
         found = await self._found(physical)
@@ -288,7 +304,8 @@ class KcpProvider:
         uid = str(found["metadata"].get("uid") or "")
         workspaces_there = workspaces(self._parent(physical))
         try:
-            await self._asked(self._client.delete(workspaces_there, physical.name, uid=uid))
+            deleting = self._client.delete(workspaces_there, physical.name, uid=uid)
+            await self._do(deleting, physical)
         except NotFound:
             pass
 
@@ -300,7 +317,7 @@ class KcpProvider:
         info = seen(found, physical)
         if info.state != USABLE:
             raise Conflict(f'workspace "{path}" is {info.state}; rotate when it is {USABLE}')
-        await self._asked(self._tokens.renewed(_opened(found, path)))
+        await self._in_it(self._tokens.renewed(_opened(found, path)))
 
     # Tokens.
 
@@ -308,8 +325,8 @@ class KcpProvider:
         """One that was not taken back meanwhile, by deleting its account."""
         kept = self._tokens.kept(opened)
         if kept is None or not self._reviews_tell or not await self._is_refused(opened, kept):
-            return await self._asked(self._tokens.current(opened))
-        token = await self._asked(self._tokens.renewed(opened))
+            return await self._in_it(self._tokens.current(opened))
+        token = await self._in_it(self._tokens.renewed(opened))
         if await self._is_refused(opened, token):
             # One that was granted just now: so reviews say nothing here, and would have us ask for ever.
             self._reviews_tell = False
@@ -323,13 +340,18 @@ class KcpProvider:
             "spec": {"token": token.secret},
         }
         try:
-            told = await self._asked(self._client.create(within(opened.cluster, resource), review))
-        except Unauthorized:
-            raise
-        except APIError:
+            asking = self._client.create(within(opened.cluster, resource), review)
+            told = await self._in_it(asking)
+        except APIError as refused:
+            if refused.code == Unauthorized.code:
+                raise
             return False  # nobody could look
         status = told.get("status")
         return isinstance(status, dict) and not status.get("authenticated")
+
+    async def _in_it(self, asking: Awaitable[_T]) -> _T:
+        """What came of something that was asked of a workspace itself."""
+        return await self._kcp.do(asking, SERVICEACCOUNTS.resource, self._account)
 
     async def _asked_token(self, what: Hashable) -> Token:
         assert isinstance(what, _Opened)
@@ -365,6 +387,12 @@ class KcpProvider:
     # Places.
 
     def _parent(self, physical: Physical) -> str:
+        """:raises Invalid: it can be no workspace, or its place is called what it is not called in lists."""
+        check_name(physical)
+        if physical.parent == self.default_parent:
+            told = f'leave {PATH} out: "{physical.parent}" is where workspaces are without it'
+            causes = [{"field": "metadata.annotations", "message": told}]
+            raise Invalid("workspaces", str(physical), causes, GROUP)
         return physical.parent or self.default_parent
 
     def _shown(self, parent: str) -> str:
@@ -375,7 +403,7 @@ class KcpProvider:
         return Physical(name, self._shown(parent))
 
     def _full_path(self, physical: Physical) -> str:
-        return f"{self._parent(physical)}:{physical.name}"
+        return f"{physical.parent or self.default_parent}:{physical.name}"
 
     def _remember(self, parent: str) -> None:
         self._parents.add(parent)
@@ -387,39 +415,6 @@ class KcpProvider:
             self._hints.forget(parent)
             self._parents.discard(parent)
 
-    # Errors.
-
-    async def _asked(self, asking: Awaitable[_T]) -> _T:
-        """What is asked of kcp; what it thinks of us is told with what would help."""
-        try:
-            return await asking
-        except APIError as refused:
-            raise self._told(refused) from None
-
-    def _told(self, refused: APIError) -> APIError:
-        if refused.code == Unauthorized.code:
-            return Unauthorized(
-                f"{self._here} does not know its kubeconfig's user: its credentials are stale; kcp makes"
-                " another token for kcp-admin at each start, so put the new kubeconfig into"
-                f' secret {self._spec.secret_ref}, key "{KUBECONFIG_KEY}"'
-            )
-        if refused.code == Forbidden.code:
-            return Forbidden(
-                f"{self._here} does not let us: {refused.message}; have the user of secret"
-                f" {self._spec.secret_ref} in group system:kcp:admin, or grant it that"
-            )
-        return refused
-
-    def _no_kcp(self) -> APIError:
-        return BadGateway(
-            f"{self._here} does not answer as kcp does: it has no {GROUP} Workspaces; see the server in"
-            f' secret {self._spec.secret_ref}, key "{KUBECONFIG_KEY}"'
-        )
-
-    @property
-    def _here(self) -> str:
-        return f"kcp {self._settings.config.server}"
-
 
 def _opened(found: Object, path: str) -> _Opened:
     """Of a mount there is no logical cluster: what is mounted is asked for by its path."""
@@ -430,4 +425,9 @@ def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     told = kcp_settings(spec)
     client = KubeClient(told.config, around.reactor, agent=MANAGER)
-    return KcpProvider(spec, told, client, around.reactor, around.now)
+
+    async def found() -> Sequence[Physical]:
+        listed = await around.hub.list(SPACES, namespace_of(spec.name))
+        return [naming.physical_of(each) for each in listed["items"] if naming.was_found(each)]
+
+    return KcpProvider(spec, told, client, around.reactor, around.now, found)

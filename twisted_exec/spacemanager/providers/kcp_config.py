@@ -19,10 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from twisted_exec.api.spaces import EXTERNAL, IN_CLUSTER, KCP, KUBECONFIG_KEY
-from twisted_exec.api.status import Invalid
+from twisted_exec.api.status import APIError
 from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.kubeconfig import load_inline
 from twisted_exec.spacemanager.interfaces import ProviderSpec
+from twisted_exec.spacemanager.providers.reached import wrong_secret
+from twisted_exec.spaces.kubeconfigs import unwrapped
 
 IN_CLUSTER_KEY, EXTERNAL_KEY = "incluster", "external"
 PARENTS_KEY = "parents"
@@ -99,11 +101,8 @@ def kcp_settings(spec: ProviderSpec) -> KcpSettings:
 
 def _secret(spec: ProviderSpec) -> Mapping[str, bytes]:
     if spec.secret is None:
-        cause = {
-            "field": "spec.secretRef",
-            "message": f"Required value: a {KCP} provider needs a Secret with the key {KUBECONFIG_KEY}",
-        }
-        raise Invalid("SpaceProviderDesc", spec.name, [cause])
+        told = f"a provider of type {KCP} needs a Secret with the key {KUBECONFIG_KEY}"
+        raise wrong_secret(spec, told)
     return spec.secret
 
 
@@ -113,7 +112,10 @@ def _based(spec: ProviderSpec, key: str) -> tuple[ClientConfig, str]:
     if not content.strip():
         raise _invalid(spec, key, "is missing; put the kubeconfig of the kcp server there")
     try:
-        config = load_inline(content, f'secret {spec.secret_ref}, key "{key}"')
+        source = f'secret {spec.secret_ref}, key "{key}"'
+        # The manager's own proxy is nobody else's: a viewpoint is read without its environment.
+        around: dict[str, str] | None = None if key == KUBECONFIG_KEY else {}
+        config = load_inline(unwrapped(content, source), source, environ=around)
     except KubeConfigError as problem:
         raise _invalid(spec, key, f"cannot be used: {problem}") from None
     if config.insecure_skip_tls_verify:
@@ -130,7 +132,10 @@ def _viewpoints(spec: ProviderSpec, config: ClientConfig) -> Mapping[str, Client
         if _secret(spec).get(key)
     }
     if len(found) < 2:
-        found[IN_CLUSTER if EXTERNAL in found else EXTERNAL] = config
+        told = load_inline(unwrapped(_secret(spec)[KUBECONFIG_KEY], ""), config.source, environ={})
+        found[IN_CLUSTER if EXTERNAL in found else EXTERNAL] = replace(
+            config, proxy_url=told.proxy_url
+        )
     return {viewpoint: _public(each) for viewpoint, each in found.items()}
 
 
@@ -156,9 +161,5 @@ def _parents(spec: ProviderSpec, told: bytes, default: str) -> tuple[str, ...]:
     return tuple(path for path in dict.fromkeys(paths) if path != default)
 
 
-def _invalid(spec: ProviderSpec, key: str, problem: str) -> Invalid:
-    cause = {
-        "field": "spec.secretRef",
-        "message": f'secret {spec.secret_ref}, key "{key}": {problem}',
-    }
-    return Invalid("SpaceProviderDesc", spec.name, [cause])
+def _invalid(spec: ProviderSpec, key: str, problem: str) -> APIError:
+    return wrong_secret(spec, f'secret {spec.secret_ref}, key "{key}": {problem}')

@@ -12,30 +12,26 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 
 from twisted_exec.kube.interfaces import IKubeClient, Object
-from twisted_exec.kube.watch import Reflector
 from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.providers.hints import Changed, Hints, bare
 from twisted_exec.spacemanager.providers.kcp_workspaces import workspaces
 
-Changed = Callable[[Physical | None], None]
 TICK_SECONDS = 60.0
 """How often is looked whether somebody's credentials are due."""
 
 
-class Hints:
+class WorkspaceHints:
     """
     Who is to be told, and what they hear from.
 
-    :param of: the provider's name, for the log.
     :param due: physical spaces whose credentials are to be renewed.
     :param clock: provides ``IReactorTime``.
     """
 
-    def __init__(
-        self, client: IKubeClient, of: str, clock: Any, due: Callable[[], list[Physical]]
-    ) -> None:
-        self._client, self._of, self._clock, self._due = client, of, clock, due
+    def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
+        self._client, self._clock, self._due = client, clock, due
         self._told: list[Changed] = []
-        self._parents: dict[str, tuple[str, Reflector | None]] = {}
+        self._parents: dict[str, tuple[str, Hints | None]] = {}
         self._tick: Any = None
 
     def tell(self, physical: Physical | None) -> None:
@@ -70,9 +66,9 @@ class Hints:
 
     def forget(self, parent: str) -> None:
         """Those no more."""
-        _shown, reflector = self._parents.pop(parent, ("", None))
-        if reflector is not None:
-            reflector.stop()
+        _shown, hints = self._parents.pop(parent, ("", None))
+        if hints is not None:
+            hints.end()
 
     def close(self) -> Deferred[None]:
         """End all watches; what is followed is known still, for whoever asks next."""
@@ -81,10 +77,10 @@ class Hints:
             self._tick.cancel()
             self._tick = None
         ended = []
-        for parent, (shown, reflector) in list(self._parents.items()):
-            if reflector is not None:
+        for parent, (shown, hints) in list(self._parents.items()):
+            if hints is not None:
                 self._parents[parent] = (shown, None)
-                ended.append(reflector.stop())
+                ended.append(hints.end())
         return DeferredList(ended).addCallback(lambda _done: None)
 
     def _begin(self) -> None:
@@ -92,38 +88,21 @@ class Hints:
             return
         if self._tick is None:
             self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
-        for parent, (shown, reflector) in list(self._parents.items()):
-            if reflector is None:
-                begun = self._reflector(parent, shown)
-                self._parents[parent] = (shown, begun)
-                begun.start()
+        for parent, (shown, hints) in list(self._parents.items()):
+            if hints is None:
+                self._parents[parent] = (shown, self._followed(parent, shown))
 
     def _ticked(self) -> None:
         self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
         for physical in self._due():
             self.tell(physical)
 
-    def _reflector(self, parent: str, shown: str) -> Reflector:
-        def changed(before: Object | None, after: Object | None) -> None:
-            # What is in the first list is no news; what happened before it is looked for once, below.
-            if reflector.synced:
-                found = after or before
-                assert found is not None
-                self.tell(Physical(found["metadata"]["name"], shown))
+    def _followed(self, parent: str, shown: str) -> Hints:
+        def read(before: Object | None, after: Object | None) -> list[Physical]:
+            found = after or before
+            assert found is not None
+            return [Physical(found["metadata"]["name"], shown)]
 
-        reflector = Reflector(
-            self._client,
-            workspaces(parent),
-            self._clock,
-            of=f'{parent} of SpaceProviderDesc "{self._of}"',
-            on_change=changed,
-            trim=_only_its_version,
-        )
-        reflector.when_synced().addCallbacks(lambda _synced: self.tell(None), lambda _ended: None)
-        return reflector
-
-
-def _only_its_version(found: Object) -> Object:
-    metadata = found["metadata"]
-    kept = {key: metadata.get(key) for key in ("name", "uid", "resourceVersion")}
-    return {"metadata": kept}
+        hints = Hints(self._client, self._clock, self.tell)
+        hints.follow(workspaces(parent), read, bare, announce=True)
+        return hints

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted_exec.api.meta import Resource
-from twisted_exec.api.spaces import OWNER
 from twisted_exec.api.status import BadRequest, Invalid, one_line
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.spacemanager.interfaces import (
@@ -29,6 +28,7 @@ from twisted_exec.spacemanager.interfaces import (
     Wanted,
 )
 from twisted_exec.spacemanager.providers.kcp_config import is_name, is_path
+from twisted_exec.spacemanager.providers.marks import mark, owner_of
 from twisted_exec.spacemanager.providers.told import reason_of
 
 GROUP = "tenancy.kcp.io"
@@ -108,7 +108,7 @@ def workspace(name: str, wanted: Wanted) -> Object:
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "Workspace",
-        "metadata": {"name": name, "annotations": {OWNER: wanted.owner}},
+        "metadata": {"name": name, "annotations": mark(wanted.owner)},
         "spec": {"type": {"name": chosen[TYPE], "path": chosen[TYPE_PATH]}},
     }
 
@@ -125,11 +125,6 @@ def _type(name: str, parameters: Mapping[str, str]) -> Mapping[str, str]:
             f" {TYPE_PATH} the path of the workspace that has it, such as universal and root"
         )
     return chosen
-
-
-def owner_of(found: Object) -> str:
-    """The mark that a Workspace bears, or nothing."""
-    return str((found["metadata"].get("annotations") or {}).get(OWNER) or "")
 
 
 def is_going(found: Object) -> bool:
