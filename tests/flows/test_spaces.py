@@ -1,0 +1,175 @@
+"""
+Spaces from nothing: a checkout, ``exec-standalone``, and a real kubectl.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests import needs
+from tests.contracts.space_world import pause
+from tests.flows import kubectls, programs
+from tests.spacemanager.providers.local_world import command
+from tests.standalone.test_program import StandaloneCase
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
+BY_HAND = ("twistd ", "export ", "pkill ")
+"""What the tests do in their own way: start the program, set the environment, kill a process."""
+TYPED = b"echo a$((6*7))z\n"
+
+
+class SpaceCase(StandaloneCase):
+    """A program that runs, and a kubectl."""
+
+    skip = needs.kubectl()
+
+    async def setUp(self) -> None:
+        super().setUp()
+        for path in TUTORIAL.glob("space*.yaml"):
+            shutil.copy(path, self.directory)
+        scripts = os.path.dirname(programs.script("kubectl-console"))
+        self.env = {
+            "KUBECONFIG": self.kubeconfig,
+            "PATH": f"{scripts}:{os.environ['PATH']}",
+            "HOME": self.directory,
+            "PYTHONPATH": str(TUTORIAL.parents[1]),
+        }
+        self.program = await self.ready("--without-demo")
+
+    async def shell(self, line: str, stdin: bytes = b"", code: int = 0) -> str:
+        """What a command line prints, in this directory; it ends with ``code``."""
+        words = ("-c", f"cd {self.directory} && {line}")
+        found, _, output = await kubectls.run("/bin/sh", *words, env=self.env, stdin=stdin)
+        self.assertEqual(found, code, f"{line}\n{output}")
+        return output
+
+    async def made(self) -> None:
+        """A Space, and a machine in it."""
+        await self.shell("kubectl create -f space.yaml")
+        await self.is_ready()
+        await self.shell("twisted-exec space kubeconfig that --output that.kubeconfig")
+        kubectl = "kubectl --kubeconfig that.kubeconfig"
+        await self.shell(f"{kubectl} create -f space-machine.yaml")
+        state = "--for=jsonpath='{.status.state}'=Running --timeout=60s"
+        await self.shell(f"{kubectl} wait machine/m {state}")
+
+    async def is_ready(self) -> None:
+        phase = "--for=jsonpath='{.status.Phase}'=Ready --timeout=60s"
+        await self.shell(f"kubectl wait space/that -n spaceprovider-default {phase}")
+
+    def processes(self) -> list[int]:
+        """Of spaces of this program."""
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if f"{self.state}/spaces" in command(pid)]
+
+    def console(self, *options: str) -> programs.Program:
+        """The console of the machine, in a terminal."""
+        argv = [shutil.which("kubectl") or "kubectl", "console", "m", "--space", "that", *options]
+        console = programs.terminal(argv, **self.env)
+        self.addCleanup(console.stop)
+        return console
+
+
+class ShowTests(SpaceCase):
+    """A Space of type local, from its making to its end."""
+
+    async def test_show(self) -> None:
+        """
+        A machine's console in a Space outlives a rotation of its credentials; when the Space is deleted
+        its sessions end with a reason, and nothing is left.
+        """
+        await self.made()
+        console = self.console("--space-credentials")
+        await console.until(rb"[#$] ")  # who comes first types
+        own = self.console()
+        await own.until(rb"[#$] ")
+        secret = "kubectl get secret external-that -n spaceprovider-default -o jsonpath='{.data}'"
+        before = await self.shell(secret)
+        await self.shell("twisted-exec space rotate that")
+        while await self.shell(secret) == before:
+            await pause(0.1)
+        console.type(TYPED)
+        for each in (console, own):
+            await each.until(rb"a42z")
+        events = await self.shell("kubectl get events -n spaceprovider-default")
+        self.assertRegex(events, r"Normal +Rotated +space/that")
+        (pid,) = self.processes()
+        await self.shell("kubectl delete space that -n spaceprovider-default")
+        for each in (console, own):
+            await each.ended
+            self.assertRegex(each.output, rb"session ended: \w+: ")
+        self.assertEqual(self.processes(), [])
+        self.assertEqual(command(pid), "")
+        for kept in ("records", "spaces"):
+            self.assertEqual(os.listdir(f"{self.state}/spaces/local/default/{kept}"), [])
+        found = await self.shell("kubectl get spaces,secrets -A --ignore-not-found")
+        self.assertNotIn("that", found)
+        self.assertNotRegex(self.program.output, rb"Traceback|eyJ")
+
+    async def test_killed(self) -> None:
+        """A program that is killed takes its spaces with it; the next one has them again, as they were."""
+        await self.made()
+        server = "kubectl get space that -n spaceprovider-default -o jsonpath='{.status.endpoints}'"
+        before = await self.shell(server)
+        await self.program.stop(signal.SIGKILL)
+        while self.processes():
+            await pause(0.05)
+        self.program = await self.ready("--without-demo")
+        await self.is_ready()
+        self.assertEqual(await self.shell(server), before)
+        while True:
+            try:
+                machines = await self.shell("kubectl --kubeconfig that.kubeconfig get machines")
+                break
+            except self.failureException:
+                await pause(0.2)
+        self.assertRegex(machines, r"m +pty")
+
+
+class TutorialTests(SpaceCase):
+    """``docs/tutorial/spaces.rst``, typed."""
+
+    async def test_every_command(self) -> None:
+        """Each command does what the page says."""
+        for line, told in commands():
+            if line.startswith(BY_HAND):
+                await self.by_hand(line)
+                continue
+            code = 1 if told.startswith("Error") else 0
+            stdin = TYPED if "kubectl console" in line else b""
+            printed = await self.shell(line, stdin, code)
+            if stdin:
+                self.assertIn("a42z", printed)
+            else:
+                self.assertEqual(without_ages(printed), without_ages(told), line)
+
+    async def by_hand(self, line: str) -> None:
+        """Only processes of this test are killed."""
+        if line.startswith("pkill "):
+            pattern = re.search(r"'(.*)'", line)
+            assert pattern is not None
+            for pid in self.processes():
+                self.assertRegex(command(pid), pattern[1])
+                os.kill(pid, signal.SIGKILL)
+            while not self.processes():
+                await pause(0.05)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every command of the page, and what the page says that it prints."""
+    text = (TUTORIAL / "spaces.rst").read_text()
+    for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n)+)", text):
+        for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
+            line, _, told = part.partition("\n")
+            yield line, told
+
+
+def without_ages(text: str) -> str:
+    """Ages differ."""
+    return re.sub(r"\b\d+s$", "AGE", text.strip(), flags=re.MULTILINE)
