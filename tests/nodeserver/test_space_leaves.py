@@ -152,6 +152,17 @@ class SpaceLeavesTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.leaves(registry), ["one"])
 
+    def test_imported_among_a_providers(self) -> None:
+        """One that somebody puts into a chosen provider's namespace is not that provider's, and no leaf."""
+        place = spaces.namespace_of("default")
+        self.hub.both(kubeconfig(ONE))
+        self.hub.secret(kubeconfig(TWO), own="mine", namespace=place)
+        self.hub.space("evil", namespace=place, spec=IMPORTED, secret="mine")
+        registry = self.start("default")
+        self.clock.advance(1)
+        self.assertEqual(self.leaves(registry), ["one"])
+        self.assertEqual(self.leaves(self.start()), ["evil", "one"])
+
     def test_chosen_by_labels(self) -> None:
         """Those with the labels, as long as they have them."""
         self.hub.both(kubeconfig(ONE))

@@ -303,7 +303,7 @@ class SecretTests(ClientTestCase):
         told = self.refused(client, "one", kind=ServiceUnavailable)
         self.assertIn(
             f'secret {NAMESPACE}/external-one, key "kubeconfig": there is no such key; '
-            "put the kubeconfig there (there is value)",
+            "put the kubeconfig there (there is another)",
             told,
         )
 

@@ -75,7 +75,12 @@ class ReadTests(SynchronousTestCase):
         """Keys have any name; where one is missing, those that are there are told."""
         self.assertEqual(read(secret(PLAIN, "value"), "value"), PLAIN)
         self.assertIn("there is no such key; put the kubeconfig there", self.refused(secret(None)))
-        self.assertIn("(there is value)", self.refused(secret(PLAIN, "value")))
+        self.assertIn(
+            "put the kubeconfig there (there is another)", self.refused(secret(PLAIN, "value"))
+        )
+        users = {**secret(PLAIN, "alice"), "data": {"alice": "eA==", "bob": "eA=="}}
+        told = self.refused(users)
+        self.assertTrue(told.endswith("(there are 2 others)"), told)
 
     def test_half(self) -> None:
         """What was cut short, in any of its forms, is said to be."""

@@ -157,6 +157,8 @@ class SpaceLeaves:
     ) -> LeafSpec | None:
         if not self._choice.selector.matches(labels):
             return None
+        if self._choice.providers and space.provider not in self._choice.providers:
+            return None  # an imported one, in a provider's namespace
         if complaint := _complaint(space, labels):
             self._complaints[space] = complaint
             return None

@@ -146,6 +146,6 @@ def _is_encoded(content: bytes) -> bool:
 
 
 def _instead(secret: Mapping[str, Any]) -> str:
-    """Names of keys are no secret, and the likely mistake is a wrong one."""
-    keys = sorted(map(str, secret.get("data") or {}))[:5]
-    return f" (there is {', '.join(keys)})" if keys else ""
+    """The likely mistake is a wrong key; but who is told need not be who may read the Secret."""
+    count = len(secret.get("data") or {})
+    return f" (there {'is another' if count == 1 else f'are {count} others'})" if count else ""
