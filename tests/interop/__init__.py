@@ -71,6 +71,15 @@ nothing, passes them over.
 * ``space_clusterprofile``: the adaptor of ClusterProfiles over a kube-apiserver and a kube-controller-manager as
   below, for a minute.
 
+* ``space_kcp``: the adaptor of kcp over kcp itself, as ``kcp`` on ``PATH`` or where ``KCP`` says, and the accounts that it
+  makes over a kube-apiserver and a kube-controller-manager as below.  (kcp 0.32.3 cannot be built from its modules alone:
+  one of those that it needs was never published.)
+
+* ``space_kind``: the adaptor of kind over kind itself, for half a minute; a played docker serves it.  As ``kind`` on
+  ``PATH`` or where ``KIND`` says.  To build it::
+
+      GOBIN=WHERE go install sigs.k8s.io/kind@v0.32.0
+
 * ``space_kubeflex``: the adaptor of KubeFlex over a kube-apiserver and a kube-controller-manager as below, for
   five minutes with a manager of KubeFlex that is played; and with its own, as ``kubeflex-manager`` on
   ``PATH`` or where ``KUBEFLEX_MANAGER`` says.  To build it, as ``WHERE/manager``::
