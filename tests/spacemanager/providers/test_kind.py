@@ -24,6 +24,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
+from twisted_exec.spacemanager.providers import kind
 from twisted_exec.spacemanager.providers.kind import KindProvider, make
 from twisted_exec.spacemanager.providers.kind_cli import kill_group
 from twisted_exec.spacemanager.providers.kind_clusters import KindSettings
@@ -222,6 +223,24 @@ class MakingTests(KindTestCase):
         await self.begun()
         self.provider._now = lambda: reactor.seconds() + 3600
         self.assertEqual((await self.until(BROKEN)).reason, "Interrupted")
+
+    async def test_room(self) -> None:
+        """Whoever may make Spaces does not fill the host: neither at once nor in time."""
+        self.patch(kind, "MAX_MAKING", 1)
+        self.world.mode("hold")
+        await self.provider.create(RED, Wanted(MINE))
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(Physical("green"), Wanted("other"))
+        self.assertIn("1 others are being made", caught.exception.message)
+        self.patch(kind, "MAX_MAKING", 9)
+        self.patch(kind, "MAX_CLUSTERS", 1)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(Physical("green"), Wanted("other"))
+        self.assertIn("there are 1 already", caught.exception.message)
+        await self.provider.create(RED, Wanted(MINE))
+        self.assertEqual(self.records.names(), ["red"])
+        self.world.mode()
+        await self.until(USABLE)
 
     async def test_image(self) -> None:
         """A Space may say the image."""

@@ -23,7 +23,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
-from twisted_exec.spacemanager.providers import local_process
+from twisted_exec.spacemanager.providers import local, local_process
 from twisted_exec.spacemanager.providers.local_ports import LOWEST, free_port, highest
 from twisted_exec.spacemanager.providers.local_process import environment
 from twisted_exec.spacemanager.providers.local_space import ACCESS
@@ -48,6 +48,14 @@ class KeptTests(TestCase):
         for provider in self.world.providers:
             await provider.close()
         await self.world.stop()
+
+    async def test_full(self) -> None:
+        """Whoever may make Spaces does not fill the host with processes; nothing is left of what was refused."""
+        self.patch(local, "MAX_SPACES", 0)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            await self.provider.create(self.red, Wanted("uid"))
+        self.assertIn("there are 0 already", caught.exception.message)
+        self.assertEqual(await self.provider.list_names(), [])
 
     async def usable(self, physical: Physical) -> SpaceInfo:
         """Have one made, if there is none, and wait until it can be used."""

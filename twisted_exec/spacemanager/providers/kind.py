@@ -94,6 +94,8 @@ LOOK_SECONDS = 30.0
 DELETE_SECONDS = 300.0
 _STATES = {GROWING: BUILDING, FAILED: BROKEN, LEAVING: GOING}
 _TRIES = 5
+MAX_CLUSTERS, MAX_MAKING = 50, 4
+"""How many there may be that were made here, and how many of them in the making: each takes a core meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -366,7 +368,20 @@ class KindProvider:
         if found.standing.which == LEAVING:
             raise Conflict(f'cluster "{name}" is being deleted; it can be made when it is gone')
         if found.standing.which in (ABSENT, FAILED):
+            self._check_room(name)
             await self._begin(found, wanted.owner, image)
+
+    def _check_room(self, name: str) -> None:
+        """Whoever may make Spaces is not to fill the manager's host."""
+        others = [each for each in self._records.names() if each != name]
+        making = [each for each in others if self._records.attempt(each).busy]
+        if len(others) >= MAX_CLUSTERS:
+            what = f"there are {len(others)} already; delete one"
+        elif len(making) >= MAX_MAKING:
+            what = f"{len(making)} others are being made; it is begun when one of them is done"
+        else:
+            return
+        raise ServiceUnavailable(f'cluster "{name}" cannot be made yet: {what}')
 
     def _adopt(self, found: _Found, owner: str) -> None:
         """One that bears our mark and is not recorded: the directory is another's, or was lost."""

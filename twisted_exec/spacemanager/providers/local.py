@@ -50,6 +50,8 @@ Changed = Callable[[Physical | None], None]
 
 LOOK_SECONDS = 0.5
 """How often it is looked whether somebody else has changed what there is: one look at a directory."""
+MAX_SPACES = 100
+"""Of one provider: whoever may make Spaces is not to fill the manager's host."""
 TEND_EVERY = 40
 """Every so many looks, each space is seen to."""
 
@@ -205,8 +207,14 @@ class LocalProvider:
             raise BadRequest(f"local space {name}: there is no parameter {told}; leave it out")
         if not wanted.owner:
             raise BadRequest(f"local space {name}: the owner must be the UID of a Space")
-        record = self._known().get(name)
+        records = self._known()
+        record = records.get(name)
         if record is None:
+            if len(records) >= MAX_SPACES:
+                raise ServiceUnavailable(
+                    f"local space {name}: there are {len(records)} already, and each is a process of this host;"
+                    " delete one"
+                )
             self._store.write(new_record(name, wanted.owner))
         elif record.owner != wanted.owner or record.damaged:
             raise AlreadyExists("local space", name)
