@@ -17,7 +17,7 @@ from twisted_exec.api.kinds import NAMESPACES
 
 
 class SpaceKubeconfigTests(HubTestCase):
-    """Oldest and newest kubectl, and one between."""
+    """The oldest kubectl and the newest."""
 
     timeout = 120
     skip = needs.kubectl()
@@ -57,47 +57,38 @@ class SpaceKubeconfigTests(HubTestCase):
         return json.loads(out)["status"]["userInfo"]["username"] if code == 0 else output
 
     async def test_rotation(self) -> None:
-        """The very file that was written once goes on through a rotation; a static one does not."""
+        """
+        The very file that was written once goes on through a rotation, and so does a watch that is open.
+
+        A static one does not; and credentials are told for no other server than the Space's.
+        """
         path, static = await self.write(), await self.write("--static")
         with open(path, "rb") as file:
             self.assertNotIn(b"t1", file.read())
-        names = kubectls.some()
-        for name in names:
-            self.assertEqual(await self.who(name, path), "space-t1")
-        self.assertEqual(await self.who(names[0], static), "space-t1")
-        await self.put_secret(self.config("t2"))
-        await self.take("t2")
-        for name in names:
-            self.assertEqual(await self.who(name, path), "space-t2")
-        self.assertIn("Unauthorized", await self.who(names[0], static))
-
-    async def test_a_watch_goes_on(self) -> None:
-        """A watch that a kubectl has open is not ended by a rotation."""
-        path = await self.write()
-        env = self.environment(path)
+        oldest, *_, newest = kubectls.found()
+        self.assertEqual(await self.who(oldest, path), "space-t1")
         words = ["get", "namespaces", "--watch", "-o", "name"]
-        watching = programs.start([self.kubectl[kubectls.some()[-1]], *words], env=env)
+        watching = programs.start([self.kubectl[newest], *words], env=self.environment(path))
         self.addCleanup(watching.stop)
         await watching.until(rb"namespace/default")
         await self.put_secret(self.config("t2"))
         await self.take("t2")
+        for name in (oldest, newest):
+            self.assertEqual(await self.who(name, path), "space-t2")
+        self.assertIn("Unauthorized", await self.who(newest, static))
         client = self.space_client("t2")
         await client.create(NAMESPACES.resource, {"metadata": {"name": "later"}})
         await watching.until(rb"namespace/later")
-
-    async def test_by_a_space_that_moved(self) -> None:
-        """Credentials are not told for another server than the Space's, and the remedy is said."""
-        path = await self.write()
         await self.put_secret(self.config("t2", "https://elsewhere.example:6443"))
-        told = await self.who(kubectls.some()[-1], path)
+        told = await self.who(newest, path)
         self.assertIn("space default/one is at https://elsewhere.example:6443, and not at", told)
         self.assertIn("twisted-exec space kubeconfig", told)
 
     async def test_get_spaces(self) -> None:
         """kubectl shows the Spaces that there are."""
+        words = ("get", "spaces", "-A")
+        env = self.environment(self.hub)
         for name in kubectls.some():
-            words = ("get", "spaces", "-A")
-            env = self.environment(self.hub)
             code, out, output = await kubectls.run(self.kubectl[name], *words, env=env)
             self.assertEqual(code, 0, output)
             self.assertRegex(out, r"spaceprovider-default\s+one\s+managed\s+default\s+Ready")

@@ -86,6 +86,9 @@ nothing, passes them over.
 
       GOBIN=WHERE go install github.com/kubestellar/kubeflex/cmd/manager@v0.9.3
 
+* ``space_clients``: the space-aware client, and kubectls with ``twisted-exec space exec-credential``, with a
+  kube-apiserver as above on both sides, for a minute.
+
 * ``spaces_crds``: our CustomResourceDefinitions of Spaces accept and refuse what our API server does, and a
   manager of Spaces does its work with the rights of the manifests; for a minute, with the programs of
   ``kube_apiserver``.

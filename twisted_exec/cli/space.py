@@ -105,13 +105,15 @@ async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:
 
 
 async def _rotate(client: KubeClient, options: argparse.Namespace) -> str:
-    from twisted_exec.cli.space_rotation import until_rotated
+    from twisted_exec.cli.space_rotation import Rotation
     from twisted_exec.spaces.found import find_space
 
     found = await find_space(client, options.name, options.provider)
-    waiting = await until_rotated(client, found, options) if options.wait else None
+    rotation = Rotation(client, found, options.reactor, options.timeout)
+    if options.wait:
+        await rotation.note()
     asked = times.precise_timestamp(time.time())
     patch = {"metadata": {"annotations": {ROTATE: asked}}}
     await client.patch(SPACES, found.name.name, patch, found.name.namespace)
-    told = await waiting(asked) if waiting is not None else "asked for new credentials"
+    told = await rotation.wait(asked) if options.wait else "asked for new credentials"
     return f"space {found.name}: {told}\n"

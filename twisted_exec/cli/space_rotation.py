@@ -7,10 +7,8 @@ cannot be done, which it says in an Event.  What counts is what the Secrets hold
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.api.kinds.secrets import SECRETS
@@ -30,45 +28,67 @@ SETTLE_SECONDS = 3.0
 CANNOT = "CannotRotate"
 
 
-async def until_rotated(
-    client: IKubeClient, found: Found, options: argparse.Namespace
-) -> Callable[[str], Awaitable[str]]:
+class Rotation:
     """
-    What it has now is noted; what is returned waits for other credentials.
+    One Space that is to have other credentials.
 
-    :param options: ``timeout`` in seconds or ``None``, and ``reactor``.
-    :return: takes what the annotation was set to; gives what to say, or raises ``InputError``.
+    :param clock: a reactor's time.
+    :param limit_seconds: for how long; ``None`` for ever.
     """
-    before = await _digests(client, found.space)
-    clock, limit = options.reactor, options.timeout
 
-    async def wait(asked: str) -> str:
+    def __init__(
+        self, client: IKubeClient, found: Found, clock: Any, limit_seconds: float | None
+    ) -> None:
+        self._client, self._found, self._clock = client, found, clock
+        self._limit = limit_seconds
+        self._before: dict[str, bytes] | None = {}
+        self._answered: float | None = None
+
+    async def note(self) -> None:
+        """What it has now is what it had."""
+        self._before = await _digests(self._client, self._found.space)
+
+    async def wait(self, asked: str) -> str:
+        """
+        Until it has others than were noted.
+
+        :param asked: what the annotation was set to.
+        :return: what to say.
+        :raises InputError: it will not have others, or not in time.
+        """
         from twisted.internet.task import deferLater
 
-        end = clock.seconds() + (limit or float("inf"))
-        answered_at = None
+        end = self._clock.seconds() + (self._limit or float("inf"))
+        name = self._found.name
         while True:
-            space = await client.get(SPACES, found.name.name, found.name.namespace)
-            if answered_at is None and (space.get("status") or {}).get("rotated") == asked:
-                answered_at = clock.seconds()
-            now = await _digests(client, space)
-            if now is None or before is None:
-                if answered_at is not None:
-                    return "its manager has answered; who may read its Secrets can see with what"
-            elif now and all(now.get(each) != digest for each, digest in before.items()):
-                return "has new credentials"
-            elif answered_at is not None and clock.seconds() >= answered_at + SETTLE_SECONDS:
+            space = await self._client.get(SPACES, name.name, name.namespace)
+            if told := await self._look(space, asked):
+                return told
+            if self._clock.seconds() >= end:
                 raise InputError(
-                    f"space {found.name} has no new credentials: {await _why(client, found)}"
-                )
-            if clock.seconds() >= end:
-                raise InputError(
-                    f"space {found.name} has no new credentials after {limit:g} s; kubectl describe tells "
+                    f"space {name} has no new credentials after {self._limit:g} s; kubectl describe tells "
                     "what its manager did, if there is one"
                 )
-            await deferLater(clock, LOOK_SECONDS)
+            await deferLater(self._clock, LOOK_SECONDS)
 
-    return wait
+    async def _look(self, space: Object, asked: str) -> str:
+        seconds = self._clock.seconds()
+        if self._answered is None and (space.get("status") or {}).get("rotated") == asked:
+            self._answered = seconds
+        now, before = await _digests(self._client, space), self._before
+        if now is None or before is None:
+            is_over = self._answered is not None
+            return (
+                "its manager has answered; who may read its Secrets sees with what"
+                if is_over
+                else ""
+            )
+        if now and all(now.get(each) != digest for each, digest in before.items()):
+            return "has new credentials"
+        if self._answered is not None and seconds >= self._answered + SETTLE_SECONDS:
+            why = await _why(self._client, self._found)
+            raise InputError(f"space {self._found.name} has no new credentials: {why}")
+        return ""
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
