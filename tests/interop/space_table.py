@@ -41,6 +41,7 @@ means that it passed, a number that there is nothing to try, for the reason belo
 what its provider was seen or read to answer; the others are the real programs.
 
 {versions}
+{untried}
 {table}
 Nothing to try
 --------------
@@ -162,9 +163,18 @@ def versions(columns: Sequence[Column]) -> Iterator[str]:
         yield f"     - {column.version}".rstrip()
 
 
-def page(columns: Sequence[Column]) -> str:
+def untried(columns: Sequence[Column]) -> str:
+    """What could not be tried where the page was made."""
+    titles = [column.title for column in columns if column.why_not]
+    if not titles:
+        return ""
+    return f"Not tried, as there was no such program: {', '.join(titles)}.\n"
+
+
+def page(columns: Sequence[Column], absent: Sequence[Column]) -> str:
     """The whole page."""
     return _PAGE.format(
+        untried=untried(absent),
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         versions="\n".join(versions(columns)) + "\n",
         table="\n".join(table(columns)) + "\n",
@@ -184,6 +194,7 @@ def main(names: Sequence[str]) -> None:
     for column in columns:
         if column.why_not:
             sys.stdout.write(f"{column.title} was not tried: {column.why_not}\n")
+    absent = [column for column in columns if column.why_not]
     columns = [column for column in columns if not column.why_not]
     sys.stdout.write("\n".join(table(columns)) + "\n")
     failures = [
@@ -194,7 +205,7 @@ def main(names: Sequence[str]) -> None:
     if failures:
         raise SystemExit("\n".join(failures))
     if not names:
-        PAGE.write_text(page(columns), encoding="utf-8")
+        PAGE.write_text(page(columns, absent), encoding="utf-8")
 
 
 if __name__ == "__main__":
