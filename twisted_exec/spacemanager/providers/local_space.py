@@ -108,7 +108,7 @@ class LocalSpace:
 
     def _told(self) -> tuple[str, str, str]:
         if self.is_lost and self._state != GOING:
-            what = "what it kept is gone; restore it, or delete its Space and create another"
+            what = "what it kept is gone; it can only be made anew, and empty"
             return BROKEN, "Lost", f"{self._file()}: {what}"
         if self._ready and self._state == USABLE and not os.path.exists(self._file(ACCESS)):
             self._see_to_access()
