@@ -99,7 +99,7 @@ def main() -> None:
     for number in range(count):
         world.put(Physical(f"space-{number:04}"), MemorySpace(uid=f"uid-{number}"))
     manager = SpaceManager(
-        Settings(str(directory / "manager"), lease=""),
+        Settings(str(directory / "manager")),
         KubeClient(config, reactor),
         {LOCAL: lambda spec, around: world.provider()},
         space_loop,

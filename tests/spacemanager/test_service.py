@@ -76,14 +76,21 @@ class TermTests(ManagerCase):
         self.successResultOf(second.stopService())
         self.assertEqual(self.hub.clock.getDelayedCalls(), [])
 
-    def test_alone(self) -> None:
-        """Where there is one by construction nobody is elected."""
-        manager = self.manager(lease="")
-        manager.startService()
-        self.successResultOf(manager.when_ready())
-        self.assertIsNotNone(manager.known)
-        self.assertNotIn("leases", [plural for _, plural, _, _ in self.hub.cluster.requests])
-        self.successResultOf(manager.stopService())
+    def test_killed(self) -> None:
+        """Who is always called the same does not wait for itself; another one has to."""
+        killed = self.manager(identity="the-one")
+        killed.startService()
+        self.hub.pass_time(1)
+        lease = self.hub.cluster.objects[LEASES.resource, "kube-system", "exec-spacemanager"]
+        held = dict(lease["spec"])
+        self.successResultOf(killed.stopService())
+        self.hub.cluster.objects[LEASES.resource, "kube-system", "exec-spacemanager"]["spec"] = held
+        other, again = self.manager(), self.manager(identity="the-one")
+        other.startService()
+        again.startService()
+        self.assertEqual([other.known is None, again.known is None], [True, False])
+        for each in (again, other):
+            self.successResultOf(each.stopService())
 
     def test_directory(self) -> None:
         """What adaptors keep is closed to others; one that is open to them is refused."""
@@ -130,7 +137,7 @@ class PortTests(TestCase):
         case.mktemp = self.mktemp  # type: ignore[method-assign]
         case.setUp()
         case.hub.clock = Clock()
-        manager = case.manager(reactor, lease="", health_listen="tcp:0:interface=127.0.0.1")
+        manager = case.manager(reactor, health_listen="tcp:0:interface=127.0.0.1")
         manager.startService()
         await manager.when_ready()
         port = getattr(manager.health_address, "port", 0)

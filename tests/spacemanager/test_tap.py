@@ -53,8 +53,8 @@ class TapTests(SynchronousTestCase):
 
     def test_settings(self) -> None:
         """A daemon's directory is another one; the types are in order, each once."""
-        settings = self.options("--state-dir=x", "--lease=").settings()
-        self.assertEqual((settings.state_directory, settings.lease), (os.path.abspath("x"), ""))
+        settings = self.options("--state-dir=x", "--lease=y").settings()
+        self.assertEqual((settings.state_directory, settings.lease), (os.path.abspath("x"), "y"))
         self.assertEqual(self.options().types(), PROVIDER_TYPES)
         self.assertEqual(self.options("--providers=kcp, local,kcp").types(), ("kcp", "local"))
 
@@ -66,6 +66,7 @@ class TapTests(SynchronousTestCase):
         self.assertIn("--providers is empty", self.refusal("--providers="))
         self.assertIn("--namespace: 'A' is no name", self.refusal("--namespace=A"))
         self.assertIn("--lease: 'A b' is no name", self.refusal("--lease=A b"))
+        self.assertIn("--lease: '' is no name", self.refusal("--lease="))
         self.assertIn("--state-dir must not be empty", self.refusal("--state-dir="))
         self.assertIn("nowhere", self.refusal("--context=nowhere"))
 

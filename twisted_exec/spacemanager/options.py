@@ -39,7 +39,7 @@ class Options(ProgramOptions):
             "The types of providers that may be used, with commas.",
         ],
         ["namespace", None, NAMESPACE, "Of the Lease by which one of the replicas is elected."],
-        ["lease", None, LEASE, "Its name; empty when there is only ever one manager."],
+        ["lease", None, LEASE, "Its name: one for all managers of one cluster."],
         [
             "health-listen",
             None,
@@ -56,7 +56,7 @@ class Options(ProgramOptions):
             raise UsageError("--state-dir must not be empty")
         if dns_label(self["namespace"]):
             raise UsageError(f"--namespace: {self['namespace']!r} is no name")
-        if self["lease"] and dns_subdomain(self["lease"]):
+        if dns_subdomain(self["lease"]):
             raise UsageError(f"--lease: {self['lease']!r} is no name")
         self.types()
 

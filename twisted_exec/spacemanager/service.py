@@ -19,11 +19,9 @@ from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.logger import Logger
 
 from twisted_exec.api.kinds import LEASES
-from twisted_exec.api.spaces import PROVIDERS
 from twisted_exec.api.status import APIError, Forbidden, NotFound, ServiceUnavailable
 from twisted_exec.kube.acting import Acting
 from twisted_exec.kube.interfaces import IKubeClient
-from twisted_exec.kube.leading import Leading
 from twisted_exec.observe.health import Health
 from twisted_exec.observe.metrics import new_registry
 from twisted_exec.observe.starting import Starting
@@ -50,13 +48,16 @@ class Settings:
 
     :param state_directory: private to managers; made when it is missing.
     :param namespace: of the Lease by which one replica is elected.
-    :param lease: its name; empty when there is one manager by construction, which leads at once.
+    :param lease: its name.
+    :param identity: what this replica is called there; empty for a name that is another at each start.  Who is always
+        called the same does not wait for itself after it was killed; no two may be called the same.
     :param health_listen: a Twisted endpoint string for probes and figures; empty for nowhere.
     """
 
     state_directory: str
     namespace: str = NAMESPACE
     lease: str = LEASE
+    identity: str = ""
     health_listen: str = ""
 
 
@@ -108,24 +109,20 @@ class SpaceManager(Starting):
         self.health.add("serving", self._probe_serving)
         self.health.add("hub", lambda: Deferred.fromCoroutine(self._probe_hub()))
         self.health.add("spaces", self._probe_spaces)
-        self._acting = self._make_acting()
+        self._acting = Acting(
+            client,
+            self._make,
+            reactor,
+            now,
+            namespace=settings.namespace,
+            lease=settings.lease,
+            name=settings.identity,
+        )
 
     @property
     def known(self) -> tuple[IProviders, ISpaces] | None:
         """Providers and Spaces, while this one leads."""
         return self._known if self._acting.services else None
-
-    def _make_acting(self) -> Acting | _Alone:
-        if not self.settings.lease:
-            return _Alone(self._make)
-        return Acting(
-            self._client,
-            self._make,
-            self._reactor,
-            self._now,
-            namespace=self.settings.namespace,
-            lease=self.settings.lease,
-        )
 
     def _make(self) -> Sequence[Service]:
         """What is done while this one leads."""
@@ -168,14 +165,8 @@ class SpaceManager(Starting):
             raise ServiceUnavailable("the space manager is starting, or stops")
 
     async def _probe_hub(self) -> None:
-        """Whoever does not lead asks for nothing else; so ask for the Lease, or a name that is none."""
         try:
-            if self.settings.lease:
-                await self._client.get(
-                    LEASES.resource, self.settings.lease, self.settings.namespace
-                )
-            else:
-                await self._client.get(PROVIDERS, PROGRAM)
+            await self._client.get(LEASES.resource, self.settings.lease, self.settings.namespace)
         except APIError as error:
             if error.code not in (NotFound.code, Forbidden.code):  # an answer is an answer
                 raise
@@ -183,20 +174,3 @@ class SpaceManager(Starting):
     def _probe_spaces(self) -> None:
         if self.known is not None and not all(each.synced for each in self.known):
             raise ServiceUnavailable("providers and Spaces are not known yet")
-
-
-class _Alone:
-    """Leads at once: nobody else is there."""
-
-    def __init__(self, make: Callable[[], Sequence[Service]]) -> None:
-        self._leading = Leading(make)
-
-    @property
-    def services(self) -> Sequence[Service]:
-        return self._leading.services
-
-    def start(self) -> None:
-        self._leading.startService()
-
-    def stop(self) -> Deferred[None]:
-        return self._leading.stopService()

@@ -14,10 +14,12 @@ from twisted_exec.api.spaces import DEFAULT_PROVIDER, LOCAL, PROVIDER_TYPES, PRO
 from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.spacemanager.interfaces import MakeProvider
 from twisted_exec.spacemanager.providers import local
-from twisted_exec.spacemanager.service import LEASE, Settings, SpaceManager
+from twisted_exec.spacemanager.service import Settings, SpaceManager
 from twisted_exec.spacemanager.tap import adaptors, space_loop
 from twisted_exec.standalone.machines import Wanted
 
+IDENTITY = "exec-standalone"
+"""What it is called in the Lease of managers, at each start: it need not wait for itself."""
 DIRECTORY = "spaces"
 """Below the state directory: what adaptors keep."""
 
@@ -45,9 +47,10 @@ def manager(
     :param directory: for what adaptors keep.
     :param client_ca: path of our own client CA: who is a user here is one in local spaces, as far as their
         roles go there.
-    :param alone: nobody else can have the API server's store, so nobody else is elected.
+    :param alone: nobody else can have the API server's store, so there is one such manager at most.  One that is a
+        program of its own waits for it all the same: two would make each physical space twice.
     """
-    settings = Settings(state_directory=directory, lease="" if alone else LEASE)
+    settings = Settings(state_directory=directory, identity=IDENTITY if alone else "")
     makers: dict[str, MakeProvider] = dict(adaptors(PROVIDER_TYPES))
     makers[LOCAL] = partial(local.make, client_ca=client_ca)
     return SpaceManager(settings, client, makers, space_loop, reactor, now=now)
