@@ -75,8 +75,8 @@ nothing, passes them over.
   makes over a kube-apiserver and a kube-controller-manager as below.  (kcp 0.32.3 cannot be built from its modules alone:
   one of those that it needs was never published.)
 
-* ``space_kind``: the adaptor of kind over kind itself, for half a minute; a played docker serves it.  As ``kind`` on
-  ``PATH`` or where ``KIND`` says.  To build it::
+* ``space_kind``: the adaptor of kind over kind itself, for half a minute; a played docker serves it, with a
+  kube-apiserver as below once.  As ``kind`` on ``PATH`` or where ``KIND`` says.  To build it::
 
       GOBIN=WHERE go install sigs.k8s.io/kind@v0.32.0
 

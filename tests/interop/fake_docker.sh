@@ -1,7 +1,7 @@
 #!/bin/sh
 # What stands in for docker under the real kind: it answers what kind v0.32.0 asks for a node, over files of a
 # directory, $FAKE_KIND, as tests/spacemanager/providers/fake_kind.sh has them.  A node is one for each cluster, and
-# its API server is the test's.
+# its API server is the test's; admin.conf, if it is there, is that of a real one.
 #
 # mode holds words that say how it behaves: down, nonsense, stall, hold (kubeadm init does not end), fail (it fails).
 
@@ -80,6 +80,10 @@ inspect() {
 admin_conf() {
     read -r state < "$there/state"
     [ "$state" = booting ] && fail "cat: /etc/kubernetes/admin.conf: No such file or directory"
+    [ -f "$here/admin.conf" ] && {
+        cat "$here/admin.conf"
+        return
+    }
     read -r token < "$there/token"
     { read -r url; read -r inside; read -r ca; } < "$here/server"
     cat <<END

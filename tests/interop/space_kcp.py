@@ -154,9 +154,9 @@ class RealKcpWorld(KcpWorld):
         for cluster in found["clusters"]:
             told = cluster["cluster"]
             told["server"] = f"https://127.0.0.1:{self.wire.port}/clusters/{DEFAULT}"
-        whole = yaml.safe_dump(found).encode()
-        stale = whole.replace(self.config.token.encode(), b"revoked")
-        return {"kubeconfig": stale if self.revoked else whole}
+        for user in found["users"] if self.revoked else ():
+            user["user"]["token"] = "of-a-start-before"
+        return {"kubeconfig": yaml.safe_dump(found).encode()}
 
     revoked = False
 
