@@ -321,7 +321,8 @@ class SpaceWork:
         if isinstance(step, plans.Delete):
             await self._delete(physical, uid)
         elif isinstance(step, plans.Rotate):
-            self._memory.rotated_at = self._seconds()
+            if not plans.asked_to_rotate(self.space):
+                self._memory.rotated_at = self._seconds()
             await IRotates(provider).rotate(physical)
             self._told.append(plans.Tell("Normal", "Rotated", "new credentials were made"))
         else:
