@@ -93,6 +93,8 @@ nothing, passes them over.
   manager of Spaces does its work with the rights of the manifests; for a minute, with the programs of
   ``kube_apiserver``.
 
+* ``spaces_kept``: a Space Manager over a real cluster, for a minute; with the programs of ``aggregated``.
+
 * ``newer_etcd``: the store's contract and its faults in an etcd of a later release than Debian's, as
   ``etcd-3.5`` on ``PATH`` or where ``ETCD_NEWER`` says.  To build it::
 

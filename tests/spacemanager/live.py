@@ -6,17 +6,22 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
-
-from twisted.internet.defer import Deferred
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds import ALL
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.spacemanager.bounded import NotCounted
-from twisted_exec.spacemanager.interfaces import Around, Physical
+from twisted_exec.spacemanager.interfaces import (
+    Around,
+    ISpaceProvider,
+    Physical,
+    ProviderSpec,
+    SpaceInfo,
+)
 from twisted_exec.spacemanager.probe import Contents, digest_of
 from twisted_exec.spacemanager.probed import ANSWERS, VALID, Probed, unreachable
 from twisted_exec.spacemanager.provider_view import Workshop
@@ -25,7 +30,7 @@ from twisted_exec.spacemanager.space_loop import SpaceLoop
 from twisted_exec.testing.cluster import MemoryCluster
 from twisted_exec.testing.space_provider import MemorySpaces
 
-from .mortal import Life, MortalClient, mortal
+from .mortal import Life, MortalClient, mortal, plain
 from .support import Hub
 
 REFUSED = ("False", "Refused", "the API server does not take the credentials")
@@ -71,6 +76,7 @@ class World(Hub):
     :ivar silent: physical spaces that cannot be reached.
     :ivar tokens: of API servers that no provider has, which are let in.
     :ivar revoked: tokens that are let in no more.
+    :ivar rotates: whether adaptors that are made can make new credentials.
     """
 
     def __init__(self, kinds: Any = ALL) -> None:
@@ -81,6 +87,7 @@ class World(Hub):
         self.silent: set[Physical] = set()
         self.tokens: set[str] = set()
         self.revoked: set[str] = set()
+        self.rotates = True
         self.probes = 0
         self.managers: list[Manager] = []
 
@@ -127,8 +134,8 @@ class World(Hub):
     # What users do and see.
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Let time pass."""
-        self.pass_time(seconds)
+        """Let time pass, in large steps where there is much of it."""
+        self.pass_time(seconds, 0.25 if seconds <= 60 else 2.0)
 
     def seen(self, name: str, provider: str = "p") -> Object:
         """A Space as it is."""
@@ -186,6 +193,23 @@ class World(Hub):
             }
         ).encode()
 
+    def _make(self, spec: ProviderSpec, around: Around) -> ISpaceProvider:
+        made = super()._make(spec, around)
+        return made if self.rotates else plain(made)
+
+    def lasting(self, world: MemorySpaces, seconds: float) -> None:
+        """Credentials end so long after they were made."""
+        begun: dict[tuple[str, int], float] = {}
+        tell = world.info
+
+        def info(physical: Physical) -> SpaceInfo:
+            told, space = tell(physical), world.spaces[physical]
+            at = begun.setdefault((space.uid, space.generation), self.now())
+            access = {v: replace(a, expires=at + seconds) for v, a in told.access.items()}
+            return replace(told, access=access)
+
+        world.info = info  # type: ignore[method-assign]
+
     def reasons(self, name: str) -> list[str]:
         """Of the Events about a Space."""
         return [
@@ -210,13 +234,3 @@ def message(space: Object, type: str) -> str:
     """The message of a condition."""
     (found,) = (one for one in space["status"]["conditions"] if one["type"] == type)
     return str(found["message"])
-
-
-def fired(waiting: Deferred[Any]) -> bool:
-    """Whether a Deferred has a result."""
-    results: list[Any] = []
-    waiting.addBoth(results.append)
-    return bool(results)
-
-
-Made = Callable[[], World]

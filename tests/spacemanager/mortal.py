@@ -161,7 +161,25 @@ def mortal(make: MakeProvider, life: Life) -> MakeProvider:
     """The same adaptors, of a manager that may be killed."""
 
     def made(spec: ProviderSpec, around: Around) -> ISpaceProvider:
-        provider: ISpaceProvider = MortalProvider(make(spec, around), life)
-        return provider
+        inner = make(spec, around)
+        provider: ISpaceProvider = MortalProvider(inner, life)
+        return provider if IRotates.providedBy(inner) else plain(provider)
 
     return made
+
+
+def plain(provider: Any) -> ISpaceProvider:
+    """The same, that cannot make new credentials."""
+    found: ISpaceProvider = Unrotated(provider)
+    return found
+
+
+@implementer(ISpaceProvider)
+class Unrotated:
+    """An adaptor without what only some can do."""
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)

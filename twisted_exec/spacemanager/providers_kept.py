@@ -138,7 +138,8 @@ class Providers(Service):
             # At once: whoever finds none takes it that there is no such provider.
             self._views[name] = self._take(after)
             self._followers.tell(name, None)
-        self._look(name)
+        if before is None or after is None or _told(before) != _told(after):
+            self._look(name)
 
     def _space_changed(self, before: Object | None, after: Object | None) -> None:
         if before is not None and after is not None:
@@ -213,6 +214,14 @@ class Providers(Service):
     def _tell_failure(self, name: str, error: APIError, failures: int) -> None:
         if failures == 1:
             self._log.warn("provider {name}: {why}", name=name, why=error.message)
+
+
+def _told(desc: Object) -> object:
+    """
+    All but the status, in which another manager may tell otherwise: one that does not know yet that it leads no
+    more is not answered each time, or there would be no end to it.
+    """
+    return desc["metadata"].get("uid"), desc["metadata"].get("deletionTimestamp"), desc.get("spec")
 
 
 def _trimmed(desc: Object) -> Object:

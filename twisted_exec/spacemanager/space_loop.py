@@ -191,8 +191,8 @@ class SpaceLoop(Service):
             self._forget(key)
         if not self._begun:
             return
-        is_news = before is None or after is None or _asked(before) != _asked(after)
-        self._add(key, provider_of(space), hurry=is_news)
+        if before is None or after is None or _asked(before) != _asked(after):
+            self._add(key, provider_of(space), hurry=True)
         if after is None and (view := self._providers.get(provider_of(space))) is not None:
             self._add_physical(view, physical_of(space))
 
@@ -313,10 +313,14 @@ class SpaceLoop(Service):
 
 
 def _asked(space: Object) -> object:
-    """What users say of a Space: everything but what we write."""
-    metadata = space["metadata"]
-    known = (metadata.get("annotations"), metadata.get("deletionTimestamp"), metadata.get("uid"))
-    return known, space.get("spec")
+    """
+    What somebody says of a Space: all but its status.
+
+    Whoever else writes that, such as a manager that does not know yet that it leads no more, is not answered
+    each time: it is looked at now and then.
+    """
+    told = ("annotations", "labels", "finalizers", "deletionTimestamp", "uid")
+    return [space["metadata"].get(key) for key in told], space.get("spec")
 
 
 def _is_profile(view: IProviderView | None) -> bool:
