@@ -91,20 +91,33 @@ class KindCliTests(TestCase):
         self.assertEqual(self.made.running, set())
         await self.until_ended(pid)
 
+    async def test_cancelled_at_once(self) -> None:
+        """Cancelled before it leads a group of its own, it ends all the same."""
+        running = self.run_("exec sleep 1000")
+        (run,) = self.made.running
+        pid = run.transport.pid
+        running.cancel()
+        with self.assertRaises(CancelledError):
+            await running
+        await self.until_ended(pid)
+
     async def test_too_slow(self) -> None:
         """Nothing may take for ever."""
-        running = self.run_(self.CHILD.format(self.directory), 0.3)
-        pid = await self.child()
+        running = self.run_("exec sleep 1000", 0.1)
+        (run,) = self.made.running
+        pid = run.transport.pid
         with self.assertRaises(GatewayTimeout) as caught:
             await running
-        self.assertIn("kind get clusters did not end within 0.3 s", caught.exception.message)
+        self.assertIn("kind get clusters did not end within 0.1 s", caught.exception.message)
         await self.until_ended(pid)
 
     async def test_closed(self) -> None:
         """Closed, all ends, and whoever waits is told."""
         running = self.run_(self.CHILD.format(self.directory))
         pid = await self.child()
-        self.made.close()
+        (run,) = self.made.running
+        await self.made.close()
+        self.assertIsNone(run.transport.pid, "closed while the process was there")
         with self.assertRaises(ServiceUnavailable):
             await running
         await self.until_ended(pid)
@@ -134,7 +147,7 @@ class KindCliTests(TestCase):
         group = cli.make(["create", "x"], *files, lock, lambda: ended.callback(None))
         os.close(lock)
         self.assertGreater(group, 1)
-        cli.close()
+        await cli.close()
         await ended
         self.assertEqual([Path(file).read_text() for file in files], ["7\n", "create x\nso\n"])
 

@@ -25,6 +25,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from twisted_exec.api.status import BadGateway, GatewayTimeout, ServiceUnavailable, one_line
+from twisted_exec.observe.running import Stopping
 
 PROGRAM = "kind"
 MAX_OUT_BYTES = 1 << 20
@@ -70,6 +71,7 @@ class KindCli:
         self._room = DeferredSemaphore(AT_ONCE)
         self.running: set[_Run] = set()
         """Runs of ours that are under way."""
+        self._ending = Stopping()
 
     async def run(self, *words: str, seconds: float) -> Ran:
         """
@@ -90,6 +92,7 @@ class KindCli:
         run = _Run(self._reactor, f"{self._program} {' '.join(words[:2])}", seconds)
         self._spawn(run, [self._found(self._program), *words], {0: _NOTHING, 1: "r", 2: "r"})
         self.running.add(run)
+        self._ending.add(run.gone)
         try:
             return await run.ended
         finally:
@@ -119,10 +122,11 @@ class KindCli:
         finally:
             os.close(prints)
 
-    def close(self) -> None:
-        """End all runs of ours."""
+    def close(self) -> Deferred[Any]:
+        """End all runs of ours; fires when their processes are gone."""
         for run in list(self.running):
             run.kill()
+        return self._ending.over()
 
     def _found(self, program: str) -> str:
         path = shutil.which(program, path=self._environ.get("PATH", os.defpath))
@@ -156,12 +160,13 @@ class KindCli:
 _NOTHING = object()
 
 
-def kill_group(number: int) -> None:
-    """End a process group at once; that there is none is no failure."""
+def kill_group(number: int) -> bool:
+    """End a process group at once; :return: whether there was one."""
     try:
         os.killpg(number, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass
+        return False
+    return True
 
 
 class _Told(ProcessProtocol):
@@ -180,10 +185,12 @@ class _Run(ProcessProtocol):
     One run of ours.
 
     :ivar ended: fires with how it went.
+    :ivar gone: fires when there is no such process any more.
     """
 
     def __init__(self, reactor: Any, title: str, seconds: float) -> None:
         self.ended: Deferred[Ran] = Deferred(lambda _: self.kill())
+        self.gone: Deferred[None] = Deferred()
         self._reactor, self._title, self._seconds = reactor, title, seconds
         self._out: list[bytes] = []
         self._size = 0
@@ -210,6 +217,7 @@ class _Run(ProcessProtocol):
     def processEnded(self, reason: Failure) -> None:
         """Called by Twisted when it has ended and closed its output."""
         self._disarm()
+        self.gone.callback(None)
         if self.ended.called:
             return
         value: Any = reason.value
@@ -226,8 +234,8 @@ class _Run(ProcessProtocol):
         self._disarm()
         transport: Any = self.transport
         if transport is not None:
-            if transport.pid is not None:
-                kill_group(transport.pid)
+            if transport.pid is not None and not kill_group(transport.pid):
+                os.kill(transport.pid, signal.SIGKILL)  # it does not lead a group yet
             # Who left its group may hold its output open, and must not hold us.
             transport.loseConnection()
 
