@@ -95,7 +95,9 @@ class KeptTests(TestCase):
         self.assertEqual((after.uid, after.access), (before.uid, before.access))
         self.assertNotEqual(self.pid(self.red), red)
         self.assertEqual((self.pid(self.green), self.port(self.red)), (green, port))
-        self.assertEqual(set(hints), {self.red})
+        # Of no single one (None) it may be said at any time that there is something to look at.
+        self.assertIn(self.red, hints)
+        self.assertNotIn(self.green, hints)
 
     async def test_another_manager(self) -> None:
         """The next manager has the same spaces, at the same ports, with the same kubeconfigs."""
