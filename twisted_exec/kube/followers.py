@@ -21,6 +21,9 @@ class Followers:
         self._what = what
         self._each: dict[object, Callable[..., None]] = {}
 
+    def __len__(self) -> int:
+        return len(self._each)
+
     def add(self, changed: Callable[..., None]) -> Callable[[], None]:
         """Tell this one, too; what is answered ends that, and may be called more than once."""
         token = object()
@@ -30,6 +33,10 @@ class Followers:
             self._each.pop(token, None)
 
         return end
+
+    def clear(self) -> None:
+        """Tell nobody any more."""
+        self._each.clear()
 
     def tell(self, *told: Any) -> None:
         """Tell everybody who is still there."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api import names
@@ -44,7 +44,7 @@ from twisted_exec.spacemanager.providers.clusterprofile_reading import (
     read,
     with_access,
 )
-from twisted_exec.spacemanager.providers.hints import Changed, Hints, bare, unmanaged
+from twisted_exec.spacemanager.providers.hints import Changed, Hints, Watches, bare, unmanaged
 from twisted_exec.spacemanager.providers.reached import Reached, reach, wrong_secret
 from twisted_exec.spacemanager.providers.verdicts import Verdicts
 
@@ -68,10 +68,10 @@ class ClusterProfiles:
     def __init__(
         self, cluster: Reached, clock: Any, places: Places | None = None, name: str = ""
     ) -> None:
-        self._cluster, self._clock, self._name = cluster, clock, name
-        self._places = places or Places()
+        self._cluster, self._name = cluster, name
+        self._places = there = places or Places()
         self.default_parent = self._places.default
-        self._hints: set[Hints] = set()
+        self._watches = Watches(cluster.client, clock, lambda hints: _Followed(hints, there))
         self._verdicts = Verdicts()
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
@@ -96,21 +96,11 @@ class ClusterProfiles:
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
-        hints = Hints(self._cluster.client, self._clock, changed)
-        self._hints.add(hints)
-        _Followed(hints, self._places)
-
-        def end() -> None:
-            self._hints.discard(hints)
-            hints.end()
-
-        return end
+        return self._watches.add(changed)
 
     def close(self) -> Deferred[None]:
         """See :meth:`ISpaceProvider.close`."""
-        hints, self._hints = self._hints, set()
-        ended = DeferredList([each.end() for each in hints])
-        return ended.addCallback(lambda _: self._cluster.close())
+        return self._watches.close().addCallback(lambda _: self._cluster.close())
 
     async def _create(self, physical: Physical) -> None:
         if await self._find(physical) is not None:

@@ -7,16 +7,97 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 
 from twisted_exec.api.meta import Resource
+from twisted_exec.kube.followers import Followers
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Reflector
+from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import Physical
 
 Changed = Callable[[Physical | None], None]
 Read = Callable[[Object | None, Object | None], Iterable[Physical]]
 """From an object before and after: whatever may have changed with it."""
+
+
+class Watchers:
+    """
+    Who watches one provider.
+
+    What hints come from goes on for as long as there is anybody.
+
+    :param of: the provider, for the log.
+    :param begin: called when somebody has come, though it may have begun already.
+    :param end: called when nobody is left; fires when nothing of it is under way any more.
+    """
+
+    def __init__(
+        self,
+        of: str,
+        begin: Callable[[], object] = lambda: None,
+        end: Callable[[], Deferred[Any]] = lambda: succeed(None),
+    ) -> None:
+        self._followers = Followers(of)
+        self._begin, self._end = begin, end
+        self._stopping = Stopping()
+
+    def __len__(self) -> int:
+        return len(self._followers)
+
+    def tell(self, physical: Physical | None) -> None:
+        """Something may have changed."""
+        self._followers.tell(physical)
+
+    def add(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`."""
+        leave = self._followers.add(changed)
+        self._begin()
+
+        def stop() -> None:
+            were = len(self._followers)
+            leave()
+            if were and not len(self._followers):
+                self._stopping.add(self._end())
+
+        return stop
+
+    def close(self) -> Deferred[Any]:
+        """Tell nobody any more; fires when nothing is under way, of those either who have left before."""
+        self._followers.clear()
+        self._stopping.add(self._end())
+        return self._stopping.over()
+
+
+class Watches:
+    """
+    Who watches one provider, where each has :class:`Hints` of their own.
+
+    :param follow: says what the hints come from.
+    """
+
+    def __init__(self, client: IKubeClient, clock: Any, follow: Callable[[Hints], object]) -> None:
+        self._client, self._clock, self._follow = client, clock, follow
+        self._there: set[Hints] = set()
+        self._stopping = Stopping()
+
+    def add(self, changed: Changed) -> Callable[[], None]:
+        """See :meth:`ISpaceProvider.watch`."""
+        hints = Hints(self._client, self._clock, changed)
+        self._there.add(hints)
+        self._follow(hints)
+        return lambda: self._leave(hints)
+
+    def close(self) -> Deferred[Any]:
+        """As :meth:`Watchers.close`."""
+        for hints in list(self._there):
+            self._leave(hints)
+        return self._stopping.over()
+
+    def _leave(self, hints: Hints) -> None:
+        if hints in self._there:
+            self._there.discard(hints)
+            self._stopping.add(hints.end())
 
 
 class Hints:

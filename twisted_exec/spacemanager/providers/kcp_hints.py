@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 
 from twisted_exec.kube.interfaces import IKubeClient, Object
+from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.providers.hints import Changed, Hints, bare
+from twisted_exec.spacemanager.providers.hints import Changed, Hints, Watchers, bare
 from twisted_exec.spacemanager.providers.kcp_workspaces import workspaces
 
 TICK_SECONDS = 60.0
@@ -30,29 +32,14 @@ class WorkspaceHints:
 
     def __init__(self, client: IKubeClient, clock: Any, due: Callable[[], list[Physical]]) -> None:
         self._client, self._clock, self._due = client, clock, due
-        self._told: list[Changed] = []
+        self._watchers = Watchers("workspaces", self._begin, self._end)
         self._parents: dict[str, tuple[str, Hints | None]] = {}
-        self._tick: Any = None
-
-    def tell(self, physical: Physical | None) -> None:
-        """Something may have changed."""
-        for changed in list(self._told):
-            changed(physical)
+        self._tick: IDelayedCall | None = None
+        self._stopping = Stopping()
 
     def add(self, changed: Changed) -> Callable[[], None]:
         """Have ``changed`` called; :return: ends that."""
-        # Equal functions may be added by several: each has an entry of its own.
-        entry: Changed = lambda physical: changed(physical)  # noqa: E731
-        self._told.append(entry)
-        self._begin()
-
-        def stop() -> None:
-            if entry in self._told:
-                self._told.remove(entry)
-                if not self._told:
-                    self.close()
-
-        return stop
+        return self._watchers.add(changed)
 
     def follow(self, parent: str, shown: str) -> None:
         """
@@ -62,40 +49,40 @@ class WorkspaceHints:
         """
         if parent not in self._parents:
             self._parents[parent] = (shown, None)
-            self._begin()
+            if self._watchers:
+                self._begin()
 
     def forget(self, parent: str) -> None:
         """Those no more."""
         _shown, hints = self._parents.pop(parent, ("", None))
         if hints is not None:
-            hints.end()
+            self._stopping.add(hints.end())
 
-    def close(self) -> Deferred[None]:
+    def close(self) -> Deferred[Any]:
         """End all watches; what is followed is known still, for whoever asks next."""
-        self._told.clear()
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
-        ended = []
-        for parent, (shown, hints) in list(self._parents.items()):
-            if hints is not None:
-                self._parents[parent] = (shown, None)
-                ended.append(hints.end())
-        return DeferredList(ended).addCallback(lambda _done: None)
+        return self._watchers.close()
 
     def _begin(self) -> None:
-        if not self._told:
-            return
         if self._tick is None:
             self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
         for parent, (shown, hints) in list(self._parents.items()):
             if hints is None:
                 self._parents[parent] = (shown, self._followed(parent, shown))
 
+    def _end(self) -> Deferred[Any]:
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        for parent, (shown, hints) in list(self._parents.items()):
+            if hints is not None:
+                self._parents[parent] = (shown, None)
+                self._stopping.add(hints.end())
+        return self._stopping.over()
+
     def _ticked(self) -> None:
         self._tick = self._clock.callLater(TICK_SECONDS, self._ticked)
         for physical in self._due():
-            self.tell(physical)
+            self._watchers.tell(physical)
 
     def _followed(self, parent: str, shown: str) -> Hints:
         def read(before: Object | None, after: Object | None) -> list[Physical]:
@@ -103,6 +90,6 @@ class WorkspaceHints:
             assert found is not None
             return [Physical(found["metadata"]["name"], shown)]
 
-        hints = Hints(self._client, self._clock, self.tell)
+        hints = Hints(self._client, self._clock, self._watchers.tell)
         hints.follow(workspaces(parent), read, bare, announce=True)
         return hints

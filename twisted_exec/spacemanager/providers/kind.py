@@ -40,6 +40,7 @@ from twisted_exec.api.status import (
 )
 from twisted_exec.kube.config import KubeConfigError
 from twisted_exec.kube.kubeconfig import load_inline
+from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -146,7 +147,7 @@ class KindProvider:
         self._settings, self._cli, self._records = settings, cli, records
         self._reactor, self._now = reactor, now
         self._known: dict[str, _Known] = {}
-        self._closing: set[Deferred[None]] = set()
+        self._closing = Stopping()
         self._poll = Poll(reactor, self._listed_names, self._unsettled)
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
@@ -175,11 +176,10 @@ class KindProvider:
 
     def close(self) -> Deferred[None]:
         """See :meth:`ISpaceProvider.close`: what is being made goes on."""
-        self._poll.close()
-        self._cli.close()
+        ending = [self._poll.close(), self._cli.close()]
         for name in list(self._known):
             self._learned(name, None)
-        return DeferredList(list(self._closing)).addCallback(lambda _done: None)
+        return DeferredList([*ending, self._closing.over()]).addCallback(lambda _done: None)
 
     # What is there.
 
@@ -278,9 +278,7 @@ class KindProvider:
             self._known[name] = known
         server = before.server if before is not None else None
         if server is not None and (known is None or known.server is not server):
-            closing = server.close()
-            self._closing.add(closing)
-            closing.addBoth(lambda _done: self._closing.discard(closing))
+            self._closing.add(server.close())
 
     def _kept(self, name: str, before: Record, uid: str) -> Record:
         """The record of one that was found whole. :return: what it is now."""

@@ -7,22 +7,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_exec.api.status import APIError
+from twisted_exec.observe.running import Running
 from twisted_exec.spacemanager.interfaces import Physical
-from twisted_exec.spacemanager.providers.hints import Changed
+from twisted_exec.spacemanager.providers.hints import Changed, Watchers
 
 POLL_SECONDS = 2.0
 
 
-class Poll:
+class Poll(Running):
     """
+    Asks for as long as anybody wants to be told.
+
     :param clock: provides ``IReactorTime``.
     :param names: asks for all names that there are.
     :param unsettled: what is worth a look although its name is there as before.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -33,56 +40,36 @@ class Poll:
     ) -> None:
         self._clock, self._names, self._unsettled = clock, names, unsettled
         self._seconds = seconds
-        self._told: list[Callable[[Physical | None], object]] = []
+        self._watchers = Watchers("clusters of kind", self._start, self.stop)
         self._seen: set[str] | None = None
-        self._next: IDelayedCall | None = None
-        self._asking: Deferred[None] | None = None
 
     def add(self, changed: Changed) -> Callable[[], None]:
         """Have ``changed`` called; :return: ends that."""
-
-        # Several may add what compares equal: each has an entry of its own.
-        def entry(physical: Physical | None) -> None:
-            changed(physical)
-
-        self._told.append(entry)
-        if len(self._told) == 1:
-            self._ask()
-
-        def stop() -> None:
-            if entry in self._told:
-                self._told.remove(entry)
-                if not self._told:
-                    self.close()
-
-        return stop
+        return self._watchers.add(changed)
 
     def tell(self, physical: Physical | None) -> None:
         """Something may have changed."""
-        for entry in list(self._told):
-            entry(physical)
+        self._watchers.tell(physical)
 
-    def close(self) -> None:
-        """Tell nobody any more."""
-        self._told.clear()
-        self._seen = None
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        asking, self._asking = self._asking, None
-        if asking is not None:
-            asking.cancel()
+    def close(self) -> Deferred[Any]:
+        """Tell nobody any more; fires when nothing is under way."""
+        return self._watchers.close()
 
-    def _ask(self) -> None:
-        self._next = None
-        self._asking = asking = Deferred.fromCoroutine(self._asked())
-        asking.addErrback(lambda failure: failure.trap(CancelledError, APIError) and None)
-        asking.addCallback(lambda _done: self._again(asking))
+    def _start(self) -> None:
+        if self._running is None:
+            self._seen = None
+            self._begin(self._go_on())
 
-    def _again(self, asking: Deferred[None]) -> None:
-        if self._told and self._asking in (asking, None):
-            self._asking = None
-            self._next = self._clock.callLater(self._seconds, self._ask)
+    async def _go_on(self) -> None:
+        while True:
+            try:
+                await self._asked()
+            except APIError:
+                pass  # whoever lists is told why
+            await deferLater(self._clock, self._seconds)
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("asking for clusters of kind ended", failure)
 
     async def _asked(self) -> None:
         now = set(await self._names())

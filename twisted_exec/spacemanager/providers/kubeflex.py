@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from twisted_exec.api import names
@@ -33,7 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
-from twisted_exec.spacemanager.providers.hints import Changed, Hints, bare, unmanaged
+from twisted_exec.spacemanager.providers.hints import Changed, Hints, Watches, bare, unmanaged
 from twisted_exec.spacemanager.providers.kubeflex_reading import (
     CONTROLPLANES,
     SUFFIX,
@@ -74,9 +74,9 @@ class KubeFlex:
         allowed: Collection[str] = ALLOWED,
         allowing: str = "name it in the provider's Secret",
     ) -> None:
-        self._cluster, self._clock = cluster, clock
+        self._cluster = cluster
         self._allowed, self._allowing = allowed, allowing
-        self._hints: set[Hints] = set()
+        self._watches = Watches(cluster.client, clock, _Followed)
         self._verdicts = Verdicts()
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
@@ -101,21 +101,11 @@ class KubeFlex:
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
-        hints = Hints(self._cluster.client, self._clock, changed)
-        self._hints.add(hints)
-        _Followed(hints)
-
-        def end() -> None:
-            self._hints.discard(hints)
-            hints.end()
-
-        return end
+        return self._watches.add(changed)
 
     def close(self) -> Deferred[None]:
         """See :meth:`ISpaceProvider.close`."""
-        hints, self._hints = self._hints, set()
-        ended = DeferredList([each.end() for each in hints])
-        return ended.addCallback(lambda _: self._cluster.close())
+        return self._watches.close().addCallback(lambda _: self._cluster.close())
 
     async def _create(self, physical: Physical, wanted: Wanted) -> None:
         new = controlplane_of(physical, wanted, self._allowed, self._allowing)

@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -30,6 +30,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
+from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     Around,
@@ -40,13 +41,13 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
+from twisted_exec.spacemanager.providers.hints import Changed, Watchers
 from twisted_exec.spacemanager.providers.local_access import enrolled
 from twisted_exec.spacemanager.providers.local_process import environment, words
 from twisted_exec.spacemanager.providers.local_records import Record, Store, checked, new_record
 from twisted_exec.spacemanager.providers.local_space import LocalSpace, Means
 
 T = TypeVar("T")
-Changed = Callable[[Physical | None], None]
 
 LOOK_SECONDS = 0.5
 """How often it is looked whether somebody else has changed what there is: one look at a directory."""
@@ -68,13 +69,13 @@ class LocalProvider:
     def __init__(self, store: Store, means: Means) -> None:
         self._store, self._means = store, means
         self._spaces: dict[str, LocalSpace] = {}
-        self._following: list[Changed] = []
+        self._watchers = Watchers("local spaces")
         self._looking = LoopingCall(self._look)
         self._looking.clock = means.reactor
         self._looks = 0
         self._stamp = 0
         self._closed = False
-        self._leaving: set[Deferred[Any]] = set()
+        self._leaving = Stopping()
 
     # The door.
 
@@ -108,19 +109,18 @@ class LocalProvider:
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
-        self._following.append(changed)
-        return lambda: self._following.remove(changed) if changed in self._following else None
+        return self._watchers.add(changed)
 
     def close(self) -> Deferred[None]:
         """See :meth:`ISpaceProvider.close`: the processes end, what they keep stays."""
         self._closed = True
-        self._following.clear()
+        self._leaving.add(self._watchers.close())
         if self._looking.running:
             self._looking.stop()
         for space in self._spaces.values():
-            self._leave(space.stop())
+            self._leaving.add(space.stop())
         self._spaces.clear()
-        return DeferredList(list(self._leaving)).addCallback(lambda _: self._store.close())
+        return self._leaving.over().addCallback(lambda _: self._store.close())
 
     def spaces(self) -> Sequence[LocalSpace]:
         """Those that are seen to here."""
@@ -141,7 +141,7 @@ class LocalProvider:
 
     def _see_to(self, records: dict[str, Record]) -> None:
         for name in [name for name in self._spaces if name not in records]:
-            self._leave(self._spaces.pop(name).stop())
+            self._leaving.add(self._spaces.pop(name).stop())
         for name, record in records.items():
             space = self._spaces.get(name)
             if record.damaged:
@@ -151,15 +151,7 @@ class LocalProvider:
                 self._spaces[name] = made
                 made.start()
             elif (space.record.uid, space.record.going) != (record.uid, record.going):
-                self._leave(space.become(record))
-
-    def _leave(self, stopping: Deferred[Any]) -> None:
-        self._leaving.add(stopping)
-        stopping.addErrback(self._failed)
-        stopping.addBoth(lambda _: self._leaving.discard(stopping))
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("local spaces", failure)
+                self._leaving.add(space.become(record))
 
     def _find(self, physical: Physical) -> Record:
         name = checked(physical)
@@ -180,8 +172,7 @@ class LocalProvider:
         return self._spaces[record.name].info(whole=whole)
 
     def _tell(self, physical: Physical | None) -> None:
-        for changed in list(self._following):
-            changed(physical)
+        self._watchers.tell(physical)
 
     def _look(self) -> None:
         """What others have changed, and what is to be done from time to time."""
