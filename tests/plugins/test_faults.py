@@ -81,10 +81,12 @@ class OptionTests(SynchronousTestCase):
         files = ("client-certificate", "client-key", "certificate-authority")
         kubelets = [f"--kubelet-{name}=/{name}" for name in files]
         return {
+            "exec-broker": [[*self.least()["exec-broker"], "--space=lab-7"]],
+            "exec-nodeserver": [[*self.least()["exec-nodeserver"], "--spaces=here"]],
             "exec-apiserver": [
                 [*arguments(client_ca_file=""), *behind],
                 [*arguments(), *kubelets],
-            ]
+            ],
         }
 
     def test_10_options(self) -> None:

@@ -186,7 +186,7 @@ class LeafOptions(ProgramOptions):
             raise UsageError("--root-name must not be empty")
         for problem in names.label_value(self["root-name"]):
             raise UsageError(f"--root-name {self['root-name']!r}: {problem}")
-        self._spaces = self._chosen_spaces()
+        self._chosen_spaces()
         super().postOptions()
 
     def _chosen_spaces(self) -> SpaceChoice | None:
@@ -216,5 +216,5 @@ class LeafOptions(ProgramOptions):
     def registry(self) -> RegistrySettings:
         """The command line as the registry wants it."""
         return RegistrySettings(
-            self["leaves"], bool(self["kosmos"]), self["root-name"], self._spaces
+            self["leaves"], bool(self["kosmos"]), self["root-name"], self._chosen_spaces()
         )
