@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
@@ -588,6 +589,25 @@ class WatchTests(ClientTestCase):
             await self.client.watch(MACHINES, on_event, resource_version="1")
 
 
+def endless(first: bytes, part: bytes) -> type[Protocol]:
+    """What answers with one thing, and then with another without end."""
+
+    class Endless(Protocol):
+        transport: Any
+
+        def dataReceived(self, data: bytes) -> None:
+            self.transport.write(first)
+            self.transport.registerProducer(self, False)
+
+        def resumeProducing(self) -> None:
+            self.transport.write(part)
+
+        def stopProducing(self) -> None:
+            pass
+
+    return Endless
+
+
 class GarbageServerTests(TestCase):
     """A server that does not speak HTTP."""
 
@@ -611,6 +631,49 @@ class GarbageServerTests(TestCase):
         await client.close()
         self.assertEqual(caught.exception.code, 502)
         self.assertNotIn("\n", caught.exception.message)
+
+    async def test_heads_without_end(self) -> None:
+        """Header lines, or interim answers, without end: they fill neither memory nor the log."""
+        for first, part in (
+            (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+            (b"HTTP/1.1 200 OK\r\nA: b\r\n", b"X-A: " + b"x" * 10_000 + b"\r\n"),
+        ):
+            logged: list[Any] = []
+            globalLogPublisher.addObserver(logged.append)
+            self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+            port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+                Factory.forProtocol(endless(first, part))
+            )
+            client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+            with self.assertRaises(APIError) as caught:
+                await client.get(MACHINES, "vm")
+            await client.close()
+            await maybeDeferred(port.stopListening)
+            self.assertIn("it sends heads without end", caught.exception.message)
+            self.assertLess(len(logged), 50)
+
+    async def test_interim(self) -> None:
+        """An interim answer is none, and what follows in the same bytes is read whole."""
+        body = b"\n\n" * 20 + b'{"metadata": {"name": "vm"}}'
+
+        class Interim(Protocol):
+            transport: Any
+
+            def dataReceived(self, data: bytes) -> None:
+                self.transport.write(
+                    b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: "
+                    + b"%d\r\n\r\n" % len(body)
+                    + body
+                )
+
+        port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+            Factory.forProtocol(Interim)
+        )
+        self.addCleanup(port.stopListening)
+        client = KubeClient(ClientConfig(f"http://127.0.0.1:{port.getHost().port}"), reactor)
+        for _ in range(3):  # over one connection
+            self.assertEqual((await client.get(MACHINES, "vm"))["metadata"]["name"], "vm")
+        await client.close()
 
     async def test_not_quoted(self) -> None:
         """What is no answer stands in no message: it may say what it was shown, or be another's service."""

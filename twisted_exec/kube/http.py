@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from treq.client import HTTPClient
 from twisted.internet import error
@@ -41,6 +41,9 @@ from twisted_exec.api.status import APIError, BadGateway, GatewayTimeout
 from twisted_exec.kube.config import ClientConfig, KubeConfigError
 from twisted_exec.kube.connection import endpoint, identity_headers, identity_stamp
 from twisted_exec.kube.credentials import renewed, settled
+from twisted_exec.kube.heads import Head
+
+T = TypeVar("T")
 
 USER_AGENT = "twisted-exec"
 
@@ -234,7 +237,12 @@ class HTTPTransport:
             unbuffered=True,
             reactor=self._reactor,
         )
-        return sent.addErrback(_plain_cancellation)
+        return sent.addBoth(use.answered).addErrback(self._refused, use)
+
+    def _refused(self, failure: Failure, use: _Use) -> Failure:
+        if use.problem:
+            return Failure(BadGateway(f"{self._peer} {self.config.server}: {use.problem}"))
+        return _plain_cancellation(failure)
 
     def _new_pool(self) -> HTTPConnectionPool:
         pool = HTTPConnectionPool(self._reactor, persistent=True)
@@ -400,6 +408,8 @@ class _Use:
         self._pool = pool
         self.persistent = pool.persistent
         self._protocol: Any = None
+        self._head: Head | None = None
+        self.problem = ""
 
     def getConnection(self, key: object, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
         connecting: Deferred[Any] = self._pool.getConnection(key, endpoint)
@@ -407,7 +417,20 @@ class _Use:
 
     def _connected(self, protocol: Any) -> Any:
         self._protocol = protocol
+        self._head = Head(protocol, self._refuse)
+        protocol.dataReceived = self._head.received
         return protocol
+
+    def _refuse(self, problem: str) -> None:
+        self.problem = problem
+        self.abort()
+
+    def answered(self, response: T) -> T:
+        """The head has come, or never will."""
+        if self._head is not None:
+            self._head.is_complete = True
+            self._protocol.__dict__.pop("dataReceived", None)
+        return response
 
     def abort(self) -> None:
         """End the connection now, without waiting for the peer."""
