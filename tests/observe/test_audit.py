@@ -44,6 +44,7 @@ SUBJECT = {
     "subresource": "log",
     "pool": "pool-a",
     "caller": "",
+    "agent": "",
     "password": "not audited",
 }
 
