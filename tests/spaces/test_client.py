@@ -468,6 +468,16 @@ class RotationTests(ClientTestCase):
         slow.answer()
         self.assertTrue(self.successResultOf(looking))
 
+    def test_stopped(self) -> None:
+        """A look under way ends with its client, and leaves no timer."""
+        self.hub.both()
+        client = self.make(hub=Slow(self.hub.cluster.client()))
+        connection = client.connection("one")
+        looking = connection.reread(connection.config())
+        self.successResultOf(client.stopService())
+        self.assertFalse(self.successResultOf(looking))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_one_look_for_all(self) -> None:
         """However many are answered 401 at once, the Secret is looked at once."""
         self.hub.both()

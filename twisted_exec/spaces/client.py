@@ -54,14 +54,18 @@ class Followed:
 
     :ivar leads_to: its configuration when it was looked at last.
     :ivar exchanging: it stands for another physical space, and its credentials may be the other one's yet.
+    :ivar exchange: looks what they are then.
     """
 
-    def __init__(self, view: SpaceView, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, view: SpaceView, seconds: Callable[[], float], look_of: Callable[[Followed], Look]
+    ) -> None:
         self.view = view
         self.credentials = SpaceCredentials(view.label, seconds)
         self.connection: SpaceConnection | None = None
         self.leads_to: ClientConfig | None = None
         self.exchanging = False
+        self.exchange = look_of(self)
 
     @property
     def name(self) -> SpaceName:
@@ -148,6 +152,7 @@ class SpaceClient(Service):
         self._stopping.add(secrets.stop())
         for followed in known:
             self._disengage(followed, "this program follows spaces no more")
+            self._stopping.add(followed.exchange.stop())
         return self._stopping.over()
 
     @property
@@ -228,7 +233,7 @@ class SpaceClient(Service):
                 self._known.pop(name, namespace)
                 self._let_go(followed, "it was deleted")
         elif followed is None:
-            followed = Followed(view, self._reactor.seconds)
+            followed = Followed(view, self._reactor.seconds, self._look_of)
             self._known.put(followed)
             self._use(followed, None, view.secret)
         else:
@@ -300,7 +305,7 @@ class SpaceClient(Service):
         """
         self._disengage(followed, "it stands for another physical space now")
         followed.exchanging = True
-        looking = self._look_of(followed).now()
+        looking = followed.exchange.now()
 
         def looked(_: object) -> None:
             followed.exchanging = False
@@ -347,6 +352,7 @@ class SpaceClient(Service):
         if followed.view.secret is not None:
             self._use_no_more(followed, followed.view.secret)
         self._disengage(followed, reason)
+        self._stopping.add(followed.exchange.stop())
 
     def _trouble(self, followed: Followed) -> str:
         ref = followed.view.secret

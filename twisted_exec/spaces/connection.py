@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.secrets import SECRETS
@@ -18,6 +20,7 @@ from twisted_exec.api.status import APIError, ServiceUnavailable
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.late_client import LateClient, MakeClient
+from twisted_exec.observe.running import Running
 from twisted_exec.spaces.credentials import SpaceCredentials
 from twisted_exec.spaces.interfaces import ISpaceConnection
 from twisted_exec.spaces.view import SecretRef, SpaceView
@@ -28,7 +31,7 @@ PAUSE_SECONDS = 1.0
 """A look that brought nothing new is not repeated for so long, however many are answered 401."""
 
 
-class Look:
+class Look(Running):
     """
     Looks at one Space's Secret when its server takes no more what it held.
 
@@ -37,6 +40,8 @@ class Look:
     :param config: what counts now.
     :param looked: takes what was found.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -67,8 +72,11 @@ class Look:
         self._waiting.append(waiting)
         if not self._looking:
             self._looking = True
-            Deferred.fromCoroutine(self._look())
+            self._begin(self._look())
         return waiting
+
+    def _crashed(self, failure: Failure) -> None:
+        self._log.failure("looking for other credentials of a space failed", failure)
 
     def _is_another(self, refused: ClientConfig) -> bool:
         return self._config() not in (None, refused)
@@ -150,9 +158,10 @@ class SpaceConnection:
         return waiting
 
     def end(self, reason: str) -> Deferred[None]:
-        """It is there no more.  Fires when its idle connections are closed."""
+        """It is there no more.  Fires when its idle connections are closed, and no look is under way."""
         self._gone = reason
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(reason)
-        return self._client.close()
+        ending = DeferredList([self._look.stop(), self._client.close()])
+        return ending.addCallback(lambda _: None)
