@@ -63,3 +63,12 @@ class ProbesTests(SynchronousTestCase):
         self.look(was_well=False)
         self.clock.advance(0)
         self.assertEqual(self.probed, [CONTENTS])
+
+    def test_turns_are_given_back(self) -> None:
+        """Providers and namespaces that come and go leave nothing."""
+        for number in range(3):
+            key = ("spaces", f"s{number}")
+            self.probes.look(key, CONTENTS, "it", f"/namespace-{number}", was_well=False)
+            self.clock.advance(0)
+            self.probes.forget(key)
+        self.assertEqual(self.probes._slots, {})

@@ -155,3 +155,6 @@ class Probes:
 
     def _over(self, _: object, kept: _Kept) -> None:
         kept.running = None
+        slots = self._slots.get(kept.provider)
+        if slots is not None and slots.tokens == slots.limit:
+            del self._slots[kept.provider]  # namespaces and providers come and go
