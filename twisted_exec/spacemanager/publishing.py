@@ -11,7 +11,7 @@ Source: ``kubernetes-sigs/cluster-inventory-api``, ``apis/v1alpha1`` and the REA
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -113,13 +113,16 @@ class Publishing(Running):
     """
     Keeps the profiles.
 
+    :param now: seconds since the epoch.
     :param changed: told of each profile of ours that has become other.
     :ivar served: whether the hub has the API.
     """
 
     _log = Logger()
 
-    def __init__(self, hub: IKubeClient, clock: Any, now: Any, changed: Change) -> None:
+    def __init__(
+        self, hub: IKubeClient, clock: Any, now: Callable[[], float], changed: Change
+    ) -> None:
         self._hub, self._clock, self._now, self._changed = hub, clock, now, changed
         self._copy: Reflector | None = None
         self._timer: IDelayedCall | None = None

@@ -56,24 +56,21 @@ async def _stands_for(hub: IKubeClient, namespace: str, name: str, physical: Phy
     return physical_of(found) == physical
 
 
-async def clear(hub: IKubeClient, key: Key, left: Iterable[Object]) -> list[Object]:
+async def clear(hub: IKubeClient, key: Key, left: Iterable[Object]) -> None:
     """
     Delete the Secrets that were left by Spaces of a name.
 
     A hub that is a whole cluster does that by itself, for they have owners; others do not.
 
-    :param left: what was written for a Space of that name, as last seen.
-    :return: those whose Space is there after all.
+    :param left: what was written for a Space of that name, as last seen; what one has that is there after all
+        stays.
+    :raises APIError: to be tried again.
     """
     ours = [each for each in left if space_secrets.is_ours(each)]
-    if not ours:
-        return []
-    uid = await _uid(hub, key)
-    kept = [each for each in ours if space_secrets.owner_uid(each) == uid]
+    uid = await _uid(hub, key) if ours else None
     for each in ours:
-        if each not in kept:
+        if space_secrets.owner_uid(each) != uid:
             await delete_ours(hub, each)
-    return kept
 
 
 async def _uid(hub: IKubeClient, key: Key) -> str | None:

@@ -2,8 +2,8 @@
 The Spaces: each looked after by itself, and what providers have besides found and shown.
 
 Spaces of one provider share a queue, and so do imported ones of a namespace: a provider that is dead keeps no
-other's waiting, and nobody's silent servers another's.  Everything is looked at when something has changed, and now and then anyway; nothing depends on having
-heard of anything.
+other's waiting, and nobody's silent servers another's.  Everything is looked at when something has changed, and
+now and then anyway; nothing depends on having heard of anything.
 """
 
 from __future__ import annotations

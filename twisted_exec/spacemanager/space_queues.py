@@ -1,5 +1,6 @@
 """
-What is to be looked at: a queue for each provider, one for all else in each namespace, and when to look though nobody says so.
+What is to be looked at: a queue for each provider, one for all else in each namespace, and when to look though
+nobody says so.
 """
 
 from __future__ import annotations

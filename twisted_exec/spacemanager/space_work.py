@@ -10,7 +10,7 @@ for a copy may be late.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -264,7 +264,7 @@ class SpaceWork:
 
     # What is done.
 
-    async def _steps(self, steps: Any) -> None:
+    async def _steps(self, steps: Sequence[plans.Step]) -> None:
         for step in steps:
             try:
                 await self._step(step)

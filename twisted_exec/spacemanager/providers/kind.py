@@ -5,16 +5,16 @@ Clusters of kind, by its own program.
 as much, are fetched when one is looked at, and kept while the cluster answers to them.  Clusters are half built for
 minutes, and are listed meanwhile, so what is usable is asked of its API server.
 
-A cluster is made by a run of kind that is nobody's (:mod:`.kind_cli`), so ``create`` is over when that has begun.  Whose
-a cluster is says a label of its nodes, and before it can be read a record here (:mod:`.kind_records`).  A record is
-written before anything is made: between the two nothing is there, and somebody else's cluster that would come under
+A cluster is made by a run of kind that is nobody's (:mod:`.kind_cli`), so ``create`` is over when that has begun.
+Whose a cluster is says a label of its nodes, and before it can be read a record here (:mod:`.kind_records`).  A record
+is written before anything is made: between the two nothing is there, and somebody else's cluster that would come under
 the name meanwhile makes our run fail, and is theirs.  A run that was broken off, by a power failure, leaves the
 record with a cluster that says nothing; that one is taken for ours, as the name was free when we began.
 
 From outside a cluster is reached where its nodes' ports are published, which is on the host of the nodes unless its
-configuration says more (``networking.apiServerAddress``).  The other viewpoint, ``kind get kubeconfig --internal``, is a
-name in the nodes' own network.  It is given where the provider's Secret says that the cluster of the Spaces is in that network, and
-otherwise there is none: it would lead nowhere, or elsewhere.
+configuration says more (``networking.apiServerAddress``).  The other viewpoint, ``kind get kubeconfig --internal``, is
+a name in the nodes' own network.  It is given where the provider's Secret says that the cluster of the Spaces is in
+that network, and otherwise there is none: it would lead nowhere, or elsewhere.
 """
 
 from __future__ import annotations
