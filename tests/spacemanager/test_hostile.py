@@ -8,6 +8,7 @@ import base64
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.live import World, message
@@ -134,8 +135,6 @@ class UsersTests(HostileTestCase):
         async def silent(contents: Any, what: str) -> Any:
             if "greedy" in what:
                 waiting.append(what)
-                from twisted.internet.defer import Deferred
-
                 await Deferred()
             return await self.world.probe(contents, what)
 
@@ -308,3 +307,57 @@ class ProvidersTests(HostileTestCase):
             told = space["status"]["physicalSpace"]
             uid = world.spaces[Physical(told["name"], told["parent"])].uid
             self.assertTrue(self.world.token(f"external-{name}").startswith(f"token-{uid}-"))
+
+
+class ManagersTests(HostileTestCase):
+    """Another manager, such as one that was stopped while it led, and does not know yet that it leads no more."""
+
+    def test_two_at_once(self) -> None:
+        """Two that both believe that they lead make one physical space of each Space, and leave none."""
+        self.start()
+        self.world.manager()
+        for number in range(10):
+            self.world.space(f"s{number}", "p")
+        self.world.spaces_of().put(Physical("found"))
+        self.world.settle(20)
+        spaces_there = self.world.spaces_of().spaces
+        self.assertEqual(len(spaces_there), 11)
+        for number in range(10):
+            owner = self.world.seen(f"s{number}")["metadata"]["uid"]
+            self.assertEqual(spaces_there[Physical(f"s{number}")].owner, owner)
+            self.assertEqual(self.world.phase(f"s{number}"), "Ready")
+        for number in range(10):
+            self.world.delete(f"s{number}")
+        self.world.settle(20)
+        self.assertEqual(set(spaces_there), {Physical("found")})
+        self.assertEqual(self.world.names(), ["found"])
+        self.assertEqual(self.world.secrets(), ["external-found", "incluster-found"])
+
+    def test_deposed(self) -> None:
+        """What was decided before a Space was deleted, and comes to be done after, makes nothing."""
+        self.start()
+        world = self.world
+        held: list[Any] = []
+        client = world.managers[0].loop._hub
+        get = client.get
+
+        def late(resource: Any, name: str, namespace: str = "") -> Any:
+            if resource != spaces.SPACES or name != "one":
+                return get(resource, name, namespace)
+            waiting: Deferred[Any] = Deferred()
+            held.append(lambda: get(resource, name, namespace).chainDeferred(waiting))
+            return waiting
+
+        self.patch(client, "get", late)
+        world.space("one", "p")
+        world.settle(3)
+        self.assertEqual(len(held), 1)  # it is about to make it, and is stopped
+        world.manager()
+        world.settle()
+        world.delete("one")
+        world.settle()
+        self.assertEqual((world.names(), world.spaces_of().spaces), ([], {}))
+        for go_on in held:
+            go_on()
+        world.settle()
+        self.assertEqual((world.names(), world.spaces_of().spaces), ([], {}))
