@@ -28,7 +28,7 @@ from twisted_exec.spacemanager.space_status import events
 from twisted_exec.spacemanager.space_work import Around, Over, delete_ours
 
 TROUBLE_SECONDS = 15.0
-"""Until the Secrets of a Space are read again that could not be used."""
+"""Until the Secrets of a Space are read again that could not be used, or whose credentials are refused."""
 _NO_PLACE = (Forbidden.code, NotFound.code, Invalid.code, BadRequest.code)
 """What is answered in a namespace that is being deleted, or of what is no Space any more."""
 
@@ -89,7 +89,8 @@ class ImportedWork:
         if after.get("rotated") != before.get("rotated"):
             asked = "an imported Space's credentials are its user's: put new ones into its Secret"
             self._told.append(Tell("Warning", "CannotRotate", asked))
-        return TROUBLE_SECONDS if told.problem else None
+        refused = self.probed is not None and self.probed.is_refused
+        return TROUBLE_SECONDS if told.problem or refused else None
 
     async def _given(self, space: Object) -> imported.Given:
         found: dict[str, Object | None] = {}
