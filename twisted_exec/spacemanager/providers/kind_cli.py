@@ -108,7 +108,7 @@ class KindCli:
         :param log: the file for what it prints.
         :param lock: a descriptor that is open in it for as long as any of it runs.
         :param ended: called when it has ended, if this process is there to see it.
-        :return: the number of its process group.
+        :return: the number of its process group; 0 when it has ended already.
         :raises ServiceUnavailable: it cannot be started.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -153,8 +153,8 @@ class KindCli:
             ) from None
         finally:
             os.close(nothing)
-        pid: int = transport.pid
-        return pid
+        pid: int | None = transport.pid
+        return pid or 0  # it may have ended, and been waited for, before we get to know it
 
 
 _NOTHING = object()
