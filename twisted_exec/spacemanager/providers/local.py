@@ -15,12 +15,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import (
@@ -47,8 +44,6 @@ from twisted_exec.spacemanager.providers.local_process import environment, words
 from twisted_exec.spacemanager.providers.local_records import Record, Store, checked, new_record
 from twisted_exec.spacemanager.providers.local_space import LocalSpace, Means
 
-T = TypeVar("T")
-
 LOOK_SECONDS = 0.5
 """How often it is looked whether somebody else has changed what there is: one look at a directory."""
 MAX_SPACES = 100
@@ -64,7 +59,6 @@ class LocalProvider:
     """
 
     default_parent = ""
-    _log = Logger()
 
     def __init__(self, store: Store, means: Means) -> None:
         self._store, self._means = store, means
@@ -77,27 +71,29 @@ class LocalProvider:
         self._closed = False
         self._leaving = Stopping()
 
-    # The door.
+    # The door: all is on this very host, and answered at once.
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
         """See :meth:`ISpaceProvider.create`; there are no parameters."""
-        return _called(lambda: self._create(physical, wanted))
+        return maybeDeferred(lambda: self._create(physical, wanted))
 
     def delete(self, physical: Physical, owner: str) -> Deferred[None]:
         """See :meth:`ISpaceProvider.delete`."""
-        return _called(lambda: self._delete(physical, owner))
+        return maybeDeferred(lambda: self._delete(physical, owner))
 
     def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
         """See :meth:`ISpaceProvider.list_spaces`."""
-        return _called(lambda: [self._info(each, whole=False) for each in self._known().values()])
+        return maybeDeferred(
+            lambda: [self._info(each, whole=False) for each in self._known().values()]
+        )
 
     def list_names(self) -> Deferred[Sequence[Physical]]:
         """See :meth:`ISpaceProvider.list_names`."""
-        return _called(lambda: [record.physical for record in self._known().values()])
+        return maybeDeferred(lambda: [record.physical for record in self._known().values()])
 
     def get(self, physical: Physical) -> Deferred[SpaceInfo]:
         """See :meth:`ISpaceProvider.get`."""
-        return _called(lambda: self._info(self._find(physical)))
+        return maybeDeferred(lambda: self._info(self._find(physical)))
 
     def rotate(self, physical: Physical) -> Deferred[None]:
         """
@@ -105,7 +101,7 @@ class LocalProvider:
 
         A token that was given before is good until its own end: whoever has a session by it keeps it.
         """
-        return _asked(lambda: self._space(physical).rotate())
+        return maybeDeferred(lambda: self._space(physical).rotate())
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
@@ -232,25 +228,6 @@ class LocalProvider:
             self._store.write(replace(record, going=True))
             self._known()
             self._tell(physical)
-
-
-def _called(act: Callable[[], T]) -> Deferred[T]:
-    """What a call gives, or fails with: it is on this very host, and nothing is waited for."""
-    called: Deferred[T] = Deferred()
-    try:
-        called.callback(act())
-    except Exception:
-        called.errback(Failure())
-    return called
-
-
-def _asked(act: Callable[[], Deferred[T]]) -> Deferred[T]:
-    try:
-        return act()
-    except Exception:
-        failed: Deferred[T] = Deferred()
-        failed.errback(Failure())
-        return failed
 
 
 def means(spec: ProviderSpec, around: Around, client_ca: str = "") -> Means:
