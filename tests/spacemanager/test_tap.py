@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from twisted.application.service import IService
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.python.modules import getModule
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.contracts.space_provider import SpaceProviderContract
 from tests.nodeserver.test_tap import KUBECONFIG
+from tests.spacemanager import providers
 from tests.spacemanager.support import Hub
 from twisted_exec.api.spaces import PROVIDER_TYPES
 from twisted_exec.observe.starting import Outlived
@@ -86,3 +89,16 @@ class TapTests(SynchronousTestCase):
         made = makers["kind"](spec, Hub().around)
         self.assertIs(made, cast(ISpaceProvider, spec))
         self.assertEqual(asked, ["twisted_exec.spacemanager.providers.kind"])
+
+    def test_every_contract(self) -> None:
+        """SF 16: each type is held to what every provider promises."""
+        held = set()
+        for module in getModule(providers.__name__).iterModules():
+            name = module.name.rpartition(".")[2]
+            found = vars(module.load()).values() if name.startswith("test_") else ()
+            tests = [
+                each for each in found if isinstance(each, type) and issubclass(each, TestCase)
+            ]
+            if any(issubclass(each, SpaceProviderContract) for each in tests):
+                held.add(name.removeprefix("test_").removesuffix("_contract"))
+        self.assertLessEqual(set(tap.ADAPTORS.values()), held)
