@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.spacemanager.providers.kind_records import (
     CODE,
     CREATING,
@@ -132,3 +133,14 @@ class RecordsTests(SynchronousTestCase):
         self.records.clear("red")
         os.close(descriptor)
         self.assertEqual(sorted(os.listdir(f"{self.directory}/red")), ["lock", "record"])
+
+    def test_no_place(self) -> None:
+        """Where nothing can be kept it is said which path, and why."""
+        with open(self.directory, "w"):
+            pass
+        with self.assertRaises(ServiceUnavailable) as caught:
+            self.records.lock("red")
+        self.assertIn(f"{self.directory}/red/lock cannot be locked: ", caught.exception.message)
+        with self.assertRaises(ServiceUnavailable) as caught:
+            self.records.write("red", RECORD)
+        self.assertIn(f"cannot write '{self.directory}/red/record'", caught.exception.message)

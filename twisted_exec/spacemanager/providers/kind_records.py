@@ -17,9 +17,12 @@ import fcntl
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+
+from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.tls.authority import write_private
+from twisted_exec.tls.errors import TLSConfigError
 
 CREATING, MADE, DELETING = "creating", "made", "deleting"
 _STATES = (CREATING, MADE, DELETING)
@@ -101,15 +104,15 @@ class Records:
         self.put(name, _RECORD, json.dumps(asdict(record)).encode())
 
     def put(self, name: str, file: str, content: bytes) -> None:
-        """Write a file of a cluster, mode 0600."""
-        path = self.path(name, file)
-        scratch = f"{path}.{uuid.uuid4().hex}"
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(scratch, path)
+        """
+        Write a file of a cluster, mode 0600.
+
+        :raises ServiceUnavailable: it cannot be written.
+        """
+        try:
+            write_private(self.path(name, file), content)
+        except TLSConfigError as problem:
+            raise ServiceUnavailable(f"clusters of kind: {problem}; mend it") from None
 
     def attempt(self, name: str) -> Attempt:
         """How the run that makes it stands."""
@@ -130,7 +133,16 @@ class Records:
         Be the one who is at work on it; closing the descriptor ends that.
 
         :return: ``None`` when somebody else is.
+        :raises ServiceUnavailable: there is no place to keep anything.
         """
+        try:
+            return self._locked(name)
+        except OSError as problem:
+            raise ServiceUnavailable(
+                f"clusters of kind: {self.path(name, _LOCK)} cannot be locked: {problem.strerror}; mend it"
+            ) from None
+
+    def _locked(self, name: str) -> int | None:
         while True:
             os.makedirs(os.path.join(self._directory, name), mode=0o700, exist_ok=True)
             try:
