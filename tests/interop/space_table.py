@@ -38,7 +38,7 @@ Providers of spaces, tried
 
 What every provider promises the Space Manager, and which was seen to keep it, on {date}.  Each cell is a test: ✓
 means that it passed, a number that there is nothing to try, for the reason below.  *Recorded* is an adaptor before
-what its provider was seen or read to answer; the others are the real programs.
+what its provider was seen or read to answer; the others are the real programs, as far as their versions say.
 
 {versions}
 {untried}
