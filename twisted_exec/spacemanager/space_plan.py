@@ -215,7 +215,7 @@ class Plan:
     :param physical: of the condition PhysicalSpaceReady; ``None`` to leave it as it is.
     :param synced: of the condition Synced.
     :param found: the physical space as it is there; ``None`` for none.
-    :param intended: what was or will be asked for; ``None`` for nothing.
+    :param intended: what is there, or will be asked for; ``None`` for what is recorded already.
     :param again_seconds: when to look again, though nobody tells of anything.
     :param is_over: nothing is to be written any more.
     """
@@ -239,11 +239,13 @@ def plan(seen: Seen) -> Plan:
     if seen.is_going:
         planned = _going(seen)
     elif steps := _finalizers(seen):
-        return Plan(steps)
+        planned = Plan(steps)
     elif problem := misplaced(seen.space):
         planned = Plan(physical=("Unknown", "NotKept", problem[1]), synced=("False", *problem))
     else:
         planned = _wanted(seen)
+    if planned.intended is None:  # only a step of its own takes that back
+        planned = replace(planned, intended=recorded(seen.space))
     return planned if seen.refused is None else _after_refusal(seen, planned)
 
 
@@ -274,15 +276,14 @@ def _finalizers(seen: Seen) -> list[Step]:
 
 
 def _wanted(seen: Seen) -> Plan:
-    intended = recorded(seen.space)
     if not seen.provider.is_there:
-        return Plan(synced=_no_provider(seen), intended=intended, found=None)
+        return Plan(synced=_no_provider(seen))
     if seen.rival:
         return _second(seen)
     if not seen.is_managed and not seen.provider.passes:
         return _not_discovered(seen)
     if seen.answer is None:
-        return Plan(synced=_unknown(seen), intended=intended)
+        return Plan(synced=_unknown(seen))
     if isinstance(seen.answer, Absent):
         return _absent(seen)
     return _there(seen, seen.answer)
@@ -343,7 +344,6 @@ def _absent(seen: Seen) -> Plan:
             [] if LookAgain in seen.done else [LookAgain()],
             physical=("Unknown", "Missing", told),
             synced=("Unknown", "Missing", told),
-            intended=recorded(seen.space),
             found=None,
             again_seconds=GONE_SECONDS,
         )
@@ -354,7 +354,6 @@ def _absent(seen: Seen) -> Plan:
         return Plan(
             physical=making,
             synced=("Unknown", "Creating", making[2]),
-            intended=recorded(seen.space),
             again_seconds=SOON_SECONDS,
         )
     if seen.has_failed(Create) or seen.has_failed(Intend):
@@ -386,7 +385,7 @@ def _vanished(seen: Seen) -> Plan:
         return _drop(seen, "Vanished", f"{physical} is there no more")
     told = f"{physical} is not there: make it, or delete this Space"
     vanished = ("False", "Vanished", told)
-    return Plan(_secrets_away(seen), physical=vanished, intended=recorded(seen.space))
+    return Plan(_secrets_away(seen), physical=vanished)
 
 
 def _there(seen: Seen, info: SpaceInfo) -> Plan:
@@ -560,7 +559,7 @@ def _going(seen: Seen) -> Plan:
         return _kept(seen)
     if seen.answer is None:
         told = f'it waits for provider "{seen.provider.name}": {_unknown(seen)[2]}'
-        return Plan(synced=("Unknown", "ProviderNotAsked", told), intended=recorded(seen.space))
+        return Plan(synced=("Unknown", "ProviderNotAsked", told))
     if isinstance(seen.answer, Absent):
         gone = Tell("Normal", "Deleted", f"physical space {recorded(seen.space)} was deleted")
         return _let_go(seen, gone)
@@ -576,7 +575,6 @@ def _delete(seen: Seen, info: SpaceInfo) -> Plan:
         [] if Delete in seen.done else [Delete()],
         physical=going,
         synced=("Unknown", "Deleting", going[2]),
-        intended=recorded(seen.space),
         again_seconds=SOON_SECONDS,
     )
 
