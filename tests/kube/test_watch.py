@@ -80,6 +80,7 @@ class ReflectorTests(SynchronousTestCase):
         self.assertEqual([obj["status"] for obj in self.reflector], [None, None])
 
     def count(self, verb: str) -> int:
+        """How often that was asked; after each failure there is one list more, which selects nothing."""
         return [request[0] for request in self.cluster.requests].count(verb)
 
     def test_follows(self) -> None:
@@ -130,9 +131,33 @@ class ReflectorTests(SynchronousTestCase):
         self.assertIn("connection refused", self.reflector.problem)
         self.patch_machine("a", 1)
         self.clock.advance(0.5)
-        self.assertEqual((self.cluster.watches, self.count("list")), (1, 1))
+        self.assertEqual((self.cluster.watches, self.count("list")), (1, 2))
         self.assertEqual(self.changes, [(None, "a:0"), ("a:0", "a:1")])
         self.assertEqual(self.reflector.problem, "")
+
+    def test_gone_back(self) -> None:
+        """
+        A server that comes back with an older state, such as a backup, is listed anew: a watch from a version that
+        it has not got to tells nothing.
+        """
+        self.machine("kept")
+        backup = self.cluster.version, dict(self.cluster.objects)
+        self.machine("lost")
+        self.patch_machine("kept", 1)
+        self.reflector.start()
+        self.cluster.end_watches(unreachable())
+        self.cluster.version, self.cluster.objects = backup
+        self.cluster.compact()
+        self.cluster.objects = {
+            key: {**obj, "spec": {**obj["spec"], "n": 0}}
+            for key, obj in self.cluster.objects.items()
+        }
+        self.clock.advance(0.5)
+        self.assertEqual(
+            sorted(self.changes[2:], key=str), [("kept:1", "kept:0"), ("lost:0", None)]
+        )
+        self.machine("new")
+        self.assertEqual(self.changes[-1], (None, "new:0"))
 
     def test_lost_connection_of_a_quiet_watch(self) -> None:
         """
@@ -168,7 +193,7 @@ class ReflectorTests(SynchronousTestCase):
             self.changes,
             [("gone:0", None), ("anew:0", None), (None, "anew:5"), (None, "new:0")],
         )
-        self.assertEqual((self.count("list"), self.cluster.watches), (2, 1))
+        self.assertEqual((self.count("list"), self.cluster.watches), (3, 1))
 
     def test_bookmarks(self) -> None:
         """A bookmark moves the version on, so that a quiet watch can be resumed."""
@@ -180,7 +205,7 @@ class ReflectorTests(SynchronousTestCase):
         self.cluster.compact()
         self.cluster.end_watches(unreachable())
         self.clock.advance(1)
-        self.assertEqual((self.count("list"), self.cluster.watches), (1, 1))
+        self.assertEqual((self.count("list"), self.cluster.watches), (2, 1))
         self.assertEqual(self.changes, [])
 
     def test_backs_off(self) -> None:

@@ -7,6 +7,10 @@ fails is resumed after a pause that doubles with jitter, and when the server no
 longer knows that version the list is fetched again and the differences are
 told.  Whatever was missed meanwhile therefore arrives as its sum.  Source of
 the rules: ``k8s.io/client-go/tools/cache/reflector.go``.
+
+A server that comes back with an older state of its store, such as a backup, tells a watch nothing until it has
+got to the version that the watch is resumed from.  So after each failure it is asked for its version, and what
+is there is listed anew when that has gone back.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ LONGEST_PAUSE_SECONDS = 30.0
 # A server that ends every watch at once, or finds the version that it just gave
 # too old, must not make us spin.
 SHORT_WATCH_SECONDS = 1.0
+
+NOBODY = "metadata.name=-"
+"""Selects nothing, as that is no name: the answer is a version."""
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
@@ -130,6 +137,7 @@ class Reflector:
         self._backoff = Backoff(rng=rng)
         self._objects: dict[Key, Object] = {}
         self._version = ""
+        self._interrupted = False
         self._listed = 0.0
         self._settling: IDelayedCall | None = None
         self._running: Deferred[None] | None = None
@@ -187,8 +195,11 @@ class Reflector:
     async def _run(self) -> None:
         while not self._stopped:
             try:
+                if self._version and self._interrupted:
+                    await self._look_for_older()
                 if not self._version:
                     await self._list()
+                self._interrupted = False
                 await self._watch_once()
             except Expired as expired:
                 self._version = ""
@@ -197,6 +208,7 @@ class Reflector:
             except APIError as refused:
                 if self._stopped:
                     return
+                self._interrupted = True
                 await self._pause(refused.message, refused.retry_after_seconds or 0)
             except CancelledError:
                 raise
@@ -222,6 +234,19 @@ class Reflector:
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.callback(None)
+
+    async def _look_for_older(self) -> None:
+        """Forget the version if the server has gone back behind it."""
+        fields = self._selectors["field_selector"]
+        if "metadata.name=" not in fields:  # who may list only by name is to ask by that
+            fields = ",".join(filter(None, [fields, NOBODY]))
+        selectors: dict[str, Any] = {**self._selectors, "field_selector": fields}
+        listed = await self._client.list(self.resource, self._namespace, **selectors)
+        version = str(listed["metadata"].get("resourceVersion") or "")
+        if _is_older(version, self._version):
+            told = "{what}: the API server has gone back from version {before} to {now}"
+            self._log.warn(told, what=self._what, before=self._version, now=version)
+            self._version = ""
 
     async def _watch_once(self) -> None:
         begun = self._clock.seconds()
@@ -303,3 +328,8 @@ class Reflector:
 
 def _uid(obj: Object) -> Any:
     return obj["metadata"].get("uid")
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Versions are numbers that grow, wherever they are numbers."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
