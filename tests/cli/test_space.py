@@ -4,19 +4,18 @@ Tests for :mod:`twisted_exec.cli.space` and its parts: commands against a real A
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cli.typed import typed
 from tests.spaces.hub import SECRET, SPACE, HubTestCase, reactor
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.events import EVENTS
-from twisted_exec.cli import space, space_kubeconfig, space_rotation
+from twisted_exec.cli import space_kubeconfig, space_rotation
 from twisted_exec.cli.asking import InputError
 from twisted_exec.cli.main import make_parser
 from twisted_exec.cli.space_credential import (
@@ -34,7 +33,8 @@ from twisted_exec.kube.kubeconfig import load, load_inline
 from twisted_exec.kube.late_client import LateClient, kube_clients
 from twisted_exec.spaces.interfaces import SpaceName
 
-ELSEWHERE = ClientConfig("https://one.example:6443", token="t1")
+TOKEN = "token-of-one"  # no part of a path that somebody made up
+ELSEWHERE = ClientConfig("https://one.example:6443", token=TOKEN)
 NAMESPACE = "spaceprovider-default"
 
 
@@ -44,19 +44,12 @@ class CommandTestCase(HubTestCase):
     async def run_command(self, *words: str, user: str = "admin") -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         whole = ["space", *words, "--kubeconfig", self.kubeconfig(f"user-{user}")]
-        options = make_parser().parse_args(whole)
-        ask: Any = []
-        self.patch(space, "run", lambda command, _: ask.append(command))
-        options.run(options)
-        stdout, stderr = io.StringIO(), io.StringIO()
-        with redirect_stdout(stdout), redirect_stderr(stderr):
-            code = await space.answer(ask[0], options, reactor)
-        return code, stdout.getvalue(), stderr.getvalue()
+        return await typed(self, *whole)
 
     async def failure(self, *words: str, **more: Any) -> str:
         code, out, err = await self.run_command(*words, **more)
         self.assertEqual((code, out, err.count("\n")), (1, "", 1), err)
-        self.assertNotIn("t1", err)
+        self.assertNotIn(TOKEN, err)
         return err
 
 
@@ -71,7 +64,7 @@ class KubeconfigTests(CommandTestCase):
             "one",
         )
         self.assertEqual(code, 0)
-        self.assertNotIn("t1", out)
+        self.assertNotIn(TOKEN, out)
         told = json.loads(out)
         self.assertEqual(told["current-context"], "default/one")
         self.assertEqual(told["clusters"][0]["cluster"], {"server": ELSEWHERE.server})
@@ -91,7 +84,7 @@ class KubeconfigTests(CommandTestCase):
         code, out, err = await self.run_command(*words)
         self.assertEqual((code, out, err), (0, "", f"space default/one: wrote {path}\n"))
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-        self.assertEqual(load(path).token, "t1")
+        self.assertEqual(load(path).token, TOKEN)
         self.assertIn("exists already: give --force", await self.failure(*words))
         self.assertEqual((await self.run_command(*words, "--force"))[0], 0)
 
@@ -138,7 +131,7 @@ class ExecCredentialTests(CommandTestCase):
         for version in VERSIONS:
             found = await self.told(apiVersion=version)
             self.assertEqual((found["apiVersion"], found["kind"]), (version, "ExecCredential"))
-            self.assertEqual(found["status"]["token"], "t1")
+            self.assertEqual(found["status"]["token"], TOKEN)
             self.assertRegex(found["status"]["expirationTimestamp"], r"^\d{4}-.*Z$")
         await self.put_secret(ClientConfig(ELSEWHERE.server, token="t2"))
         self.assertEqual((await self.told())["status"]["token"], "t2")
@@ -152,7 +145,7 @@ class ExecCredentialTests(CommandTestCase):
         told = await self.failure("exec-credential", "one")
         self.assertIn("is at https://one.example:6443, and not at https://evil.example", told)
         cluster["server"] = ELSEWHERE.server
-        self.assertEqual((await self.told(**info))["status"]["token"], "t1")
+        self.assertEqual((await self.told(**info))["status"]["token"], TOKEN)
 
     async def test_after_401(self) -> None:
         """Our own clients ask again, as client-go does, when a server answers 401."""

@@ -4,20 +4,17 @@ Tests for :mod:`twisted_exec.cli.token`: commands against a real API server.
 
 from __future__ import annotations
 
-import io
 import os
-from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from twisted.internet import reactor
 
 from tests.apiserver.chain import ChainTestCase
+from tests.cli.typed import typed
 from twisted_exec.api import kinds
 from twisted_exec.api.kinds.secrets import values_of
 from twisted_exec.apiserver.identities import Identities
 from twisted_exec.apiserver.service import Settings
-from twisted_exec.cli import token
-from twisted_exec.cli.main import make_parser
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
 
@@ -33,14 +30,7 @@ class TokenTests(ChainTestCase):
     async def run_command(self, *arguments: str, user: str = "admin") -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         words = ["token", *arguments, "--kubeconfig", self.kubeconfig(f"user-{user}")]
-        options = make_parser().parse_args(words)
-        ask: Any = []
-        self.patch(token, "run", lambda command, _: ask.append(command))
-        options.run(options)
-        stdout, stderr = io.StringIO(), io.StringIO()
-        with redirect_stdout(stdout), redirect_stderr(stderr):
-            code = await token.answer(ask[0], options, reactor)
-        return code, stdout.getvalue(), stderr.getvalue()
+        return await typed(self, *words)
 
     async def failure(self, *arguments: str, **more: Any) -> str:
         code, out, err = await self.run_command(*arguments, **more)

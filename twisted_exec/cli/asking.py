@@ -29,11 +29,36 @@ class InputError(Exception):
     """What was typed cannot be done; the message is one line."""
 
 
+def server_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    command: str,
+    name: str,
+    told: str,
+    ask: Ask,
+) -> argparse.ArgumentParser:
+    """
+    Add a command that asks an API server.  Its options have ``run(options) -> int``, see :func:`ask_once`.
+
+    :param command: what it is part of, such as ``token``, for what goes wrong.
+    :param told: what it is for, in a few words.
+    """
+    from twisted_exec.cli.cluster_options import add_cluster_options
+
+    def run(options: argparse.Namespace) -> int:
+        return ask_once(command, lambda reactor: ask_server(command, ask, options, reactor))
+
+    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
+    parser.set_defaults(run=run, namespace=None)
+    add_cluster_options(parser)
+    return parser
+
+
 async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
     """
     Ask an API server, and print its answer or one line that says why there is none.
 
-    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`.
+    :param options: those of :func:`~twisted_exec.cli.cluster_options.add_cluster_options`; who asks finds the
+        reactor in them as well.
     :return: the exit code.
     """
     from twisted_exec.api.status import APIError
@@ -42,6 +67,7 @@ async def ask_server(command: str, ask: Ask, options: argparse.Namespace, reacto
     from twisted_exec.kube.config import KubeConfigError
     from twisted_exec.tls.errors import TLSConfigError
 
+    options.reactor = reactor
     try:
         client = KubeClient(
             config_of(options),

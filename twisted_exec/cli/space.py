@@ -11,13 +11,13 @@ import argparse
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twisted_exec.api import times
 from twisted_exec.api.spaces import ROTATE, SPACES
 from twisted_exec.cli import space_credential, space_kubeconfig
-from twisted_exec.cli.asking import InputError, ask_once, ask_server
-from twisted_exec.cli.cluster_options import add_cluster_options, duration
+from twisted_exec.cli.asking import InputError, server_command
+from twisted_exec.cli.cluster_options import duration
 from twisted_exec.cli.space_options import add_provider, add_viewpoint, viewpoint_of
 
 if TYPE_CHECKING:
@@ -64,27 +64,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
-    parser.set_defaults(run=lambda options: run(ask, options), namespace=None)
+    parser = server_command(commands, "space", name, told, ask)
     parser.add_argument("name", metavar="NAME", help="the Space")
     add_provider(parser)
-    add_cluster_options(parser)
     return parser
-
-
-def run(ask: Ask, options: argparse.Namespace) -> int:
-    """
-    Ask in a reactor of its own, and print the answer.
-
-    :return: the exit code: 0, or 1 after one line on stderr that says why not.
-    """
-    return ask_once("space", lambda reactor: answer(ask, options, reactor))
-
-
-async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
-    """See :func:`~twisted_exec.cli.asking.ask_server`."""
-    options.reactor = reactor
-    return await ask_server("space", ask, options, reactor)
 
 
 async def _kubeconfig(client: KubeClient, options: argparse.Namespace) -> str:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from twisted_exec.api import times
 from twisted_exec.api.dialects import DEFAULT, DIALECTS, by_name
-from twisted_exec.cli.asking import InputError, ask_once, ask_server
-from twisted_exec.cli.cluster_options import add_cluster_options, duration
+from twisted_exec.cli.asking import InputError, server_command
+from twisted_exec.cli.cluster_options import duration
 from twisted_exec.cli.console import one_line
 
 if TYPE_CHECKING:
-    from twisted_exec.cli.asking import Ask
     from twisted_exec.kube.client import KubeClient
 
 _MARKS = string.ascii_lowercase + string.digits
@@ -37,7 +36,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Make, list and take away the bootstrap tokens of an API server.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    made = _command(commands, "create", "make a token, and show it this once", _create)
+    made = server_command(
+        commands, "token", "create", "make a token, and show it this once", _create
+    )
     made.add_argument(
         "--ttl",
         metavar="TIME",
@@ -64,32 +65,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="also write what exec-poollet --bootstrap-kubeconfig needs",
     )
     made.add_argument("--force", action="store_true", help="replace that file")
-    _command(commands, "list", "the tokens that there are, without their secret parts", _list)
-    gone = _command(commands, "delete", "take tokens away", _delete)
+    server_command(
+        commands, "token", "list", "the tokens that there are, without their secret parts", _list
+    )
+    gone = server_command(commands, "token", "delete", "take tokens away", _delete)
     gone.add_argument("id", metavar="ID", nargs="+", help="a token, or the part before its dot")
-
-
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, told: str, ask: Ask
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=told, description=f"{told[0].upper()}{told[1:]}.")
-    parser.set_defaults(run=lambda options: run(ask, options), namespace=None)
-    add_cluster_options(parser)
-    return parser
-
-
-def run(ask: Ask, options: argparse.Namespace) -> int:
-    """
-    Ask in a reactor of its own, and print the answer.
-
-    :return: the exit code: 0, or 1 after one line on stderr that says why not.
-    """
-    return ask_once("token", lambda reactor: answer(ask, options, reactor))
-
-
-async def answer(ask: Ask, options: argparse.Namespace, reactor: Any) -> int:
-    """See :func:`~twisted_exec.cli.asking.ask_server`."""
-    return await ask_server("token", ask, options, reactor)
 
 
 async def _create(client: KubeClient, options: argparse.Namespace) -> str:

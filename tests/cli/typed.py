@@ -1,0 +1,29 @@
+"""What a user types, run in the reactor of the tests."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.trial.unittest import TestCase
+
+from twisted_exec.cli import asking
+from twisted_exec.cli.main import make_parser
+
+
+async def typed(test: TestCase, *words: str) -> tuple[int, str, str]:
+    """
+    A command that asks an API server.
+
+    :return: exit code, standard output and standard error.
+    """
+    asked: list[Any] = []
+    test.patch(asking, "ask_once", lambda command, begun: asked.append(begun))
+    options = make_parser().parse_args(words)
+    options.run(options)
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr):
+        code = await asked[0](reactor)
+    return code, stdout.getvalue(), stderr.getvalue()
