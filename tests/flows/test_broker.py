@@ -67,6 +67,14 @@ class Front(Deployment):
         await self.runtime.until(rb"machine broker at ")
 
 
+async def let_brokers_in(target: Deployment) -> None:
+    """What the documentation has an administrator of the target apply."""
+    known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
+    for one in manifests():
+        resource = known[(one["apiVersion"], one["kind"])]
+        await target.client.create(resource, one, one["metadata"].get("namespace", ""))
+
+
 class BrokerTests(TestCase):
     """Cluster A, a broker, cluster B."""
 
@@ -77,10 +85,7 @@ class BrokerTests(TestCase):
         self.a = Front(self.mktemp(), self.b)
         self.addCleanup(self.stop)
         await self.b.start()
-        known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
-        for one in manifests():
-            resource = known[(one["apiVersion"], one["kind"])]
-            await self.b.client.create(resource, one, one["metadata"].get("namespace", ""))
+        await let_brokers_in(self.b)
         await self.a.start()
         self.jane = self.a.kubeconfig("jane", ["system:masters"])
 

@@ -25,7 +25,7 @@ from .consoles import Screen, watch
 from .deployment import Deployment, pause
 from .programs import twistd
 from .spaces import Registry, seconds_until
-from .test_broker import BROKER, NAMESPACE, Front, manifests
+from .test_broker import BROKER, NAMESPACE, Front, let_brokers_in
 from .test_leaves import ECHO, LeafTestCase
 
 reactor: Any = _reactor
@@ -143,10 +143,7 @@ class BrokerTests(TestCase):
         self.a = SpaceFront(self.mktemp(), self.b)
         self.addCleanup(self.stop)
         await self.b.start()
-        known = {(one.resource.api_version, one.resource.kind): one.resource for one in kinds.ALL}
-        for one in manifests():
-            resource = known[(one["apiVersion"], one["kind"])]
-            await self.b.client.create(resource, one, one["metadata"].get("namespace", ""))
+        await let_brokers_in(self.b)
         await self.a.start()
         self.registry = Registry(self.a.client)
         await self.registry.start()
