@@ -28,6 +28,7 @@ from twisted_exec.api.status import (
     from_code,
     from_status,
 )
+from twisted_exec.kube import deep
 from twisted_exec.kube.config import ClientConfig
 from twisted_exec.kube.connection import told_why
 from twisted_exec.kube.http import USER_AGENT, HTTPTransport, Request
@@ -291,8 +292,8 @@ def _object(code: int, headers: Mapping[str, str], body: bytes) -> Object:
     :raises APIError: for any other code, made of the Status in the body when there is one.
     """
     try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
+        told = deep.loads(body)
+    except ValueError:
         told = None
     if 200 <= code < 300:
         if not isinstance(told, dict):
@@ -364,13 +365,13 @@ class _Events:
 
     def _deliver(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
+            event = deep.loads(line)
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
                 raise _with_type(from_status(obj))
             if kind != "BOOKMARK" and not _is_object(obj):
                 raise ValueError("an event without an object")
             obj["metadata"].get("resourceVersion")
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise BadGateway("the API server sent a watch event that is not one") from None
         self._on_event(kind, obj)
