@@ -13,6 +13,7 @@ from twisted_exec.api.dialects import IRONCORE
 from twisted_exec.api.status import Conflict, Forbidden, ServiceUnavailable
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.watch import Reflector
+from twisted_exec.poollet.around import Unread
 from twisted_exec.poollet.loop import RELIST_SECONDS, Loop
 from twisted_exec.testing.cluster import MemoryCluster, unreachable
 
@@ -26,6 +27,7 @@ class LoopTests(SynchronousTestCase):
         self.client = self.cluster.client()
         self.runtime = MemoryRuntime()
         self.reports: list[tuple[str, ...]] = []
+        self.classes_known = True
         self.reflector, self.loop = self.make()
 
     def make(self) -> tuple[Reflector, Loop]:
@@ -44,8 +46,14 @@ class LoopTests(SynchronousTestCase):
             synced=lambda: reflector.synced,
             now=self.clock.seconds,
             report=lambda about, *told: self.reports.append((about["metadata"]["name"], *told)),
+            class_of=self.class_of,
         )
         return reflector, loop
+
+    def class_of(self, name: str) -> tuple[str, str]:
+        if not self.classes_known:
+            raise Unread("machine classes are being read", soon=True)
+        return name, ""
 
     def start(self) -> None:
         self.reflector.start()
@@ -96,6 +104,32 @@ class LoopTests(SynchronousTestCase):
         self.turn(10 * RELIST_SECONDS)
         self.assertEqual(self.runtime.listings - before, 10)
         self.assertEqual(len(self.cluster.requests), asked)
+
+    def test_classes_late(self) -> None:
+        """What waited for classes to be known is looked at when they are, not with the next listing."""
+        self.start()
+        self.create("a")
+        self.create("b")
+        self.successResultOf(self.loop.stop())
+        self.runtime.machines.clear()
+        self.classes_known = False
+        self.reflector, self.loop = self.make()
+        self.start()
+        self.turn(0.5)
+        self.assertEqual(self.runtime.machines, {})
+        self.classes_known = True
+        self.loop.look_at_all()
+        self.loop.look_at_all()
+        self.clock.advance(0)
+        self.assertEqual(len(self.runtime.machines), 2)
+
+    def test_told_and_stopped(self) -> None:
+        """Who was told to look at everything, and to stop, does not look."""
+        self.start()
+        self.loop.look_at_all()
+        self.successResultOf(self.loop.stop())
+        self.successResultOf(self.reflector.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_other_pools(self) -> None:
         """Machines of other pools are nobody's business here."""

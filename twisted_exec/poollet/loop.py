@@ -107,6 +107,7 @@ class Loop:
     _ticker: LoopingCall | None = None
     _stopped: bool = False
     _listing: Deferred[None] | None = None
+    _sweeping: IDelayedCall | None = None
     _slots: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(MAX_WORKERS))
 
     _log = Logger()
@@ -128,6 +129,9 @@ class Loop:
         self._stopped = True
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
         ending = [self._listing] if self._listing is not None else []
         for work in self._work.values():
             if work.timer is not None and work.timer.active():
@@ -162,6 +166,13 @@ class Loop:
         for uid, work in list(self._work.items()):
             if work.running or (work.timer is not None and not work.away):
                 self._wake(uid, eager=True)
+        # Nobody works on those that could not be planned yet.  However much changes at once, one look is enough.
+        if not (self.problem or self._stopped or self._sweeping):
+            self._sweeping = self.clock.callLater(0, self._sweep_now)
+
+    def _sweep_now(self) -> None:
+        self._sweeping = None
+        self._sweep()
 
     @property
     def is_busy(self) -> bool:
