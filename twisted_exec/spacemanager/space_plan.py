@@ -390,8 +390,13 @@ def _vanished(seen: Seen) -> Plan:
 
 def _there(seen: Seen, info: SpaceInfo) -> Plan:
     if seen.is_managed and info.owner is None:
-        told = ("Unknown", "OwnerUnknown", f"whose {info.physical} is cannot be told just now")
-        return Plan(synced=told, intended=info.physical, again_seconds=GONE_SECONDS)
+        why = f": {info.message}" if info.message else ""
+        told = f"whose {info.physical} is cannot be told just now{why}"
+        return Plan(
+            synced=("Unknown", "OwnerUnknown", told),
+            intended=info.physical,
+            again_seconds=GONE_SECONDS,
+        )
     if seen.is_managed and info.owner != seen.uid:
         return _foreign(seen, info)
     tried = Create in seen.done or seen.has_failed(Create)

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from tests.contracts.space_provider import SpaceProviderContract
 from tests.contracts.space_world import SpaceWorld, pause, secrets_of
 from tests.spacemanager.providers.local_world import SMALL, LocalWorld, command
-from twisted_exec.api.status import AlreadyExists, Conflict, ServiceUnavailable
+from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -23,7 +23,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
-from twisted_exec.spacemanager.providers import local, local_process
+from twisted_exec.spacemanager.providers import local, local_process, local_records
 from twisted_exec.spacemanager.providers.local_ports import LOWEST, free_port, highest
 from twisted_exec.spacemanager.providers.local_process import environment
 from twisted_exec.spacemanager.providers.local_space import ACCESS
@@ -164,9 +164,44 @@ class KeptTests(TestCase):
         with self.assertRaises(AlreadyExists):
             await self.provider.create(self.green, Wanted("owner"))
         for owner in ("owner", ""):
-            with self.assertRaises(Conflict):
+            # Not a Conflict: whoever it was made for would let go of it, and it would run on.
+            with self.assertRaises(ServiceUnavailable) as told:
                 await self.provider.delete(self.green, owner)
+            self.assertIn(path, told.exception.message)
         self.assertTrue(os.path.exists(path))
+
+    async def test_put_right(self) -> None:
+        """A record that could not be read for a moment is read again, though nobody has written it."""
+        await self.usable(self.red)
+        reading = local_records._parse
+
+        def cannot(name: str, path: str) -> local_records.Record:
+            return local_records.Record(name, "", damaged=f"{path} cannot be read")
+
+        self.patch(local_records, "_parse", cannot)
+        self.provider._store._seen.clear()
+        self.assertEqual((await self.provider.get(self.red)).state, BROKEN)
+        self.patch(local_records, "_parse", reading)
+        self.assertEqual((await self.provider.get(self.red)).state, USABLE)
+
+    async def test_directory_is_a_file(self) -> None:
+        """Where the state directory cannot even be looked at, whoever asks is told, and it is looked at again."""
+        await self.usable(self.red)
+        above = os.path.dirname(self.world.path)
+        os.rename(above, above + ".away")
+        with open(above, "w"):
+            pass
+        for ask in (
+            lambda: self.provider.get(self.red),
+            lambda: self.provider.create(self.green, Wanted("o")),
+        ):
+            with self.assertRaises(ServiceUnavailable):
+                await ask()
+        await pause(2 * local.LOOK_SECONDS)
+        self.assertTrue(self.provider._looking.running)
+        os.remove(above)
+        os.rename(above + ".away", above)
+        self.assertEqual((await self.provider.get(self.red)).state, USABLE)
 
     async def test_renewed(self) -> None:
         """A kubeconfig that nears its end is had anew; the space runs on."""

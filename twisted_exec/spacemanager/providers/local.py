@@ -219,7 +219,9 @@ class LocalProvider:
         record = self._known().get(name)
         if record is None:
             return
-        if not owner or record.owner != owner or record.damaged:
+        if record.damaged:
+            raise ServiceUnavailable(record.damaged)  # nobody knows whose it is
+        if not owner or record.owner != owner:
             raise Conflict(
                 f"local space {name} was not made for this Space, and is not deleted;"
                 " delete it through the Space that it was made for"

@@ -164,7 +164,7 @@ class Store:
         ours = os.fstat(self._lock)
         try:
             found = os.stat(os.path.join(self.path, LOCK))
-        except FileNotFoundError:
+        except OSError:  # such as of a directory that is a file now
             found = None
         if found is None or (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
             raise ServiceUnavailable(
@@ -210,7 +210,7 @@ class Store:
         told = entry.stat(follow_symlinks=False)
         stamp = told.st_ino, told.st_mtime_ns, told.st_size
         known = self._seen.get(name)
-        if known is not None and known[0] == stamp:
+        if known is not None and known[0] == stamp and not known[1].damaged:
             return known
         return stamp, _parse(name, entry.path)
 
