@@ -64,6 +64,21 @@ class PaceTests(CopyCase):
         self.assertEqual((self.told, self.lists()), ([A], 0))
         self.assertIn(A, self.copy.spaces())
 
+    def test_hints_without_end(self) -> None:
+        """One that changes all the time is looked at a few times a second, and told of no more often."""
+        made = self.world.put(A)
+        self.start()
+        for number in range(1000):
+            made.message = f"{number}"
+            self.world.tell(A)
+            self.clock.advance(0.01)
+        self.assertLess(len(self.world.calls), 50)
+        self.assertLess(len(self.told), 50)
+        made.message = "at last"
+        self.world.tell(A)
+        self.pass_time(1)
+        self.assertEqual(self.copy.spaces()[A].message, "at last")
+
     def test_too_many_hints(self) -> None:
         """For very many at once the list is asked for instead."""
         self.start()

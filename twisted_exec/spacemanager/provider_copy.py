@@ -75,6 +75,7 @@ class ProviderCopy(Running):
         self.looks: Looks = NOT_YET
         self.listed = False
         self._left_out = False
+        self._got: dict[Physical, float] = {}  # when one was asked for alone, since the last list
         self._known = {physical: _Known(info, 0) for physical, info in (before or {}).items()}
         self._shown: dict[Physical, SpaceInfo] = dict(before or {})
         self._turn = 0
@@ -122,7 +123,7 @@ class ProviderCopy(Running):
 
     def look_again(self, physical: Physical | None = None) -> None:
         """Ask soon."""
-        if physical is not None and len(self._gets) < MAX_HINTS:
+        if physical is not None and self._may_get(physical):
             if self.looks.well:  # otherwise the list tells, when it can be had again
                 self._gets.add(physical)
             return
@@ -133,6 +134,11 @@ class ProviderCopy(Running):
         soon = max(0.0, self._began + SOON_SECONDS - self._clock.seconds())
         if timer.getTime() - self._clock.seconds() > soon:
             timer.reset(soon)
+
+    def _may_get(self, physical: Physical) -> bool:
+        """One that changes all the time is looked at no more often than all are."""
+        since = self._clock.seconds() - self._got.get(physical, -SOON_SECONDS)
+        return since >= SOON_SECONDS and len(self._gets) < MAX_HINTS
 
     def making(self, physical: Physical) -> None:
         """It is being made: answers without it say nothing from now on."""
@@ -165,6 +171,7 @@ class ProviderCopy(Running):
     async def _list(self) -> float:
         """Ask for all; :return: when to ask again, in seconds."""
         turn, at = self._next_turn(), self._clock.seconds()
+        self._got.clear()
         try:
             listed = await self._provider.list_spaces()
             if len(listed) > MAX_SPACES:
@@ -221,6 +228,7 @@ class ProviderCopy(Running):
         turn, at = self._next_turn(), self._clock.seconds()
         if not self.looks.well:
             return
+        self._got[physical] = at
         try:
             info = await self._provider.get(physical)
         except APIError as error:
