@@ -38,3 +38,15 @@ class FollowersTests(SynchronousTestCase):
         followers.tell("x")
         self.assertEqual(told, ["x"])
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+
+    def test_all_of_them(self) -> None:
+        """How many there are; and all may be ended at once."""
+        told: list[str] = []
+        followers = Followers("it")
+        end = followers.add(told.append)
+        followers.add(told.append)
+        self.assertEqual(len(followers), 2)
+        followers.clear()
+        end()
+        followers.tell("x")
+        self.assertEqual((len(followers), told), (0, []))

@@ -44,6 +44,6 @@ def _certificate_end(config: ClientConfig) -> float | None:
         return None
     try:
         certificate = x509.load_pem_x509_certificate(config.certificate.data)
+        return certificate.not_valid_after_utc.timestamp()
     except ValueError:
         return None
-    return certificate.not_valid_after_utc.timestamp()
