@@ -655,6 +655,7 @@ class SpaceProviderContract:
             return self.red in hints or None in hints
 
         await adaptor.list_spaces()
+        await self.world.watching(adaptor)
         for change in (self.world.make_foreign, self.world.vanish):
             hints.clear()
             await change(self.red)

@@ -88,6 +88,12 @@ class SpaceWorld:
         """One more adaptor over this world, with the credentials that are good now."""
         raise NotImplementedError
 
+    async def watching(self, adaptor: ISpaceProvider) -> None:
+        """
+        Return when an adaptor that is watched has begun to: where it asks now and then, what comes and goes in
+        between is nothing that it could tell.
+        """
+
     async def turn(self) -> None:
         """Let a little time pass, in which the provider does what it does by itself."""
         await pause(0.01)

@@ -167,6 +167,10 @@ class KindWorld(SpaceWorld):
         provider._poll = Poll(reactor, provider._listed_names, provider._unsettled, 0.05)
         return provider
 
+    async def watching(self, adaptor: Any) -> None:
+        while adaptor._poll._seen is None:
+            await pause(0.01)
+
     def mode(self, *words: str) -> None:
         """How the program behaves from now on."""
         (self.kind / "mode.new").write_text(" ".join(words) + "\n")
