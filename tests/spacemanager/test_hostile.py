@@ -18,6 +18,7 @@ from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.meta import Resource
 from twisted_exec.spacemanager import imported
 from twisted_exec.spacemanager.interfaces import Physical
+from twisted_exec.spacemanager.publishing import PROFILES
 from twisted_exec.testing.space_provider import MemorySpace
 
 NAMESPACE = spaces.namespace_of("p")
@@ -234,6 +235,28 @@ class SecretsTests(HostileTestCase):
             kept = self.world.cluster.objects[SECRETS.resource, NAMESPACE, "external-one"]
             self.assertEqual(kept["data"], data)
             self.world.drop(SECRETS.resource, "external-one", NAMESPACE)
+
+
+class ProfilesTests(HostileTestCase):
+    """ClusterProfiles that have our label, and that somebody else has written."""
+
+    def test_copied(self) -> None:
+        """They are neither changed nor deleted, whether there is a Space of that name or not."""
+        labels = {**OURS, spaces.SPACE_LABEL: "one", spaces.PROVIDER_LABEL: "p"}
+        spec = {"clusterManager": {"name": "theirs"}}
+        for name in ("one", "two"):
+            metadata = {"labels": {**labels, spaces.SPACE_LABEL: name}}
+            self.world.put(PROFILES, name, NAMESPACE, metadata=metadata, spec=spec)
+        self.start()
+        self.world.space("one", "p")
+        self.world.settle(20)
+        self.assertEqual(self.world.phase("one"), "Ready")
+        self.assertIn("NotPublished", self.world.reasons("one"))
+        self.world.delete("one")
+        self.world.settle(20)
+        for name in ("one", "two"):
+            kept = self.world.cluster.objects[PROFILES, NAMESPACE, name]
+            self.assertEqual(kept["spec"], spec)
 
 
 class NamespacesTests(HostileTestCase):

@@ -165,8 +165,9 @@ class Publishing(Running):
         self._log.failure("looking for ClusterProfiles failed", failure)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """One of ours, as last seen."""
-        return self._copy.get(name, namespace) if self._copy is not None else None
+        """One of ours, as last seen: by its label, and by an owner, which a copy that somebody made has not."""
+        found = self._copy.get(name, namespace) if self._copy is not None else None
+        return found if found is not None and owner_uid(found) else None
 
     async def keep(self, space: Object, version: str) -> str:
         """
