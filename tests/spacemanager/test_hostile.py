@@ -8,7 +8,7 @@ import base64
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.spacemanager.live import World, message
@@ -16,10 +16,11 @@ from twisted_exec.api import spaces
 from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.kinds.secrets import SECRETS
 from twisted_exec.api.meta import Resource
+from twisted_exec.api.status import BadRequest
 from twisted_exec.spacemanager import imported
 from twisted_exec.spacemanager.interfaces import Physical
 from twisted_exec.spacemanager.publishing import PROFILES
-from twisted_exec.testing.space_provider import MemorySpace
+from twisted_exec.testing.space_provider import MemoryProvider, MemorySpace
 
 NAMESPACE = spaces.namespace_of("p")
 OURS = {spaces.MANAGED_BY: spaces.MANAGER}
@@ -71,6 +72,27 @@ class UsersTests(HostileTestCase):
         self.world.settle()
         self.assertEqual(self.world.secrets(), [])
         self.assertEqual(self.world.names(), ["prod"])
+
+    def test_no_name(self) -> None:
+        """What its provider can have none of is told as the Space's fault, and goes when it is deleted."""
+        self.start()
+        refused = BadRequest("there can be none of that name")
+        self.patch(MemoryProvider, "get", lambda *_: fail(refused))
+        annotations = {spaces.PHYSICAL_NAME: "../../etc", spaces.PATH: "x/../y"}
+        self.world.put(
+            spaces.SPACES,
+            "mine",
+            NAMESPACE,
+            metadata={"annotations": annotations},
+            spec={"SpaceProviderDescName": "p"},
+        )
+        self.world.settle()
+        self.assertEqual(self.world.said("mine", spaces.SYNCED), ("False", "Refused"))
+        self.assertEqual(self.world.said("mine", spaces.PROVIDER_REACHABLE)[0], "True")
+        self.assertEqual(self.world.phase("mine"), "Initializing")
+        self.world.delete("mine")
+        self.world.settle(70)
+        self.assertEqual(self.world.names(), [])
 
     def test_anothers_by_annotation(self) -> None:
         """A managed Space that claims what is another's neither reads nor deletes it."""

@@ -65,6 +65,7 @@ class Provider:
     :param passes: discovery takes the physical space.
     :param is_gone: the physical space is not there, for sure.
     :param rotates: it can give new credentials.
+    :param refusal: it was asked, and says that there can be no such physical space; why.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Provider:
     passes: bool = True
     is_gone: bool = False
     rotates: bool = False
+    refusal: str = ""
 
 
 class Absent:
@@ -296,6 +298,8 @@ def _no_provider(seen: Seen) -> Told:
 
 
 def _unknown(seen: Seen) -> Told:
+    if seen.provider.refusal:
+        return ("False", "Refused", seen.provider.refusal)
     look = seen.provider.reachable
     why = look.message or "it was not asked yet"
     return ("Unknown", "ProviderNotAsked", f'provider "{seen.provider.name}": {why}')

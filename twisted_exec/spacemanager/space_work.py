@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted_exec.api import spaces
 from twisted_exec.api.kinds.secrets import SECRETS, value_of
-from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
+from twisted_exec.api.status import AlreadyExists, APIError, BadRequest, Conflict, Invalid, NotFound
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff, Key
 from twisted_exec.spacemanager import space_plan as plans
@@ -48,6 +48,9 @@ LONGEST_LOOK_SECONDS = 30.0
 """Between two looks at what goes on by itself."""
 FRESH_SECONDS = 300.0
 """How long an answer counts of an adaptor that does not tell versions."""
+
+_REFUSALS = (BadRequest.code, Invalid.code)
+"""What an adaptor says of names that there can be none of: that is the Space's fault, not its provider's."""
 
 _ADAPTOR = (plans.Create, plans.Delete, plans.Rotate)
 
@@ -200,7 +203,10 @@ class SpaceWork:
             return plans.Provider(name, is_there=False, is_usable=False, reachable=look)
         physical = physical_of(self.space)
         look, credentials = view.reachable, view.credentials
-        if self._trouble is not None:
+        refusal = ""
+        if self._trouble is not None and self._trouble.code in _REFUSALS:
+            refusal = self._trouble.message
+        elif self._trouble is not None:
             look = Look("Unknown", "NotAnswered", self._trouble.message)
         well = look.status == "True" and credentials.status != "False"
         if look.status == "True" and not well:
@@ -212,6 +218,7 @@ class SpaceWork:
             passes=view.passes(physical),
             is_gone=view.gone(physical),
             rotates=IRotates.providedBy(view.provider),
+            refusal=refusal,
         )
 
     async def _ask(self) -> None:
