@@ -33,7 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
     Wanted,
 )
 from twisted_exec.spacemanager.providers.accounts import NAMESPACE, TOKEN_SECONDS, account_name
-from twisted_exec.spacemanager.providers.kcp import KcpProvider, make
+from twisted_exec.spacemanager.providers.kcp import KcpProvider, _opened, make
 from twisted_exec.testing.cluster import MemoryCluster
 
 reactor: Any = _reactor
@@ -203,6 +203,14 @@ class _Forgetful(dict[str, Any]):
 
 class PlaceTests(KcpTestCase):
     """Workspaces in workspaces."""
+
+    async def test_no_cluster(self) -> None:
+        """What is no name of a logical cluster leads nowhere but to where the workspace is."""
+        for told in ("*", "system:admin", "root/../x", "x?y", "", "X", ["a"]):
+            self.assertEqual(_opened({"spec": {"cluster": told}}, "root:a").cluster, "root:a")
+        self.assertEqual(
+            _opened({"spec": {"cluster": "2hv3bzz1ibqj4fwk"}}, "root:a").path, "root:a"
+        )
 
     async def test_same_name(self) -> None:
         """SF 9: same-named workspaces of different parents are two, in lists, hints and access."""

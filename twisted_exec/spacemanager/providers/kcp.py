@@ -60,6 +60,7 @@ from twisted_exec.spacemanager.providers.accounts import (
 from twisted_exec.spacemanager.providers.hints import Changed, unmanaged
 from twisted_exec.spacemanager.providers.kcp_config import (
     KcpSettings,
+    is_name,
     kcp_settings,
     workspace_server,
 )
@@ -418,7 +419,9 @@ class KcpProvider:
 
 def _opened(found: Object, path: str) -> _Opened:
     """Of a mount there is no logical cluster: what is mounted is asked for by its path."""
-    return _Opened(path, str((found.get("spec") or {}).get("cluster") or path))
+    cluster = str((found.get("spec") or {}).get("cluster") or "")
+    # It becomes a part of a URL, at which we have an account of ours made.
+    return _Opened(path, cluster if is_name(cluster) else path)
 
 
 def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
