@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
@@ -39,15 +40,15 @@ class Offer:
         self,
         client: IKubeClient,
         place: Place,
-        clock: object,
+        clock: Any,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
         self._place, self._trouble = place, trouble
         dialect = place.dialect
         fields = f"metadata.name={place.pool}" if place.pool else ""
         self._selector = parse_labels("" if place.pool else selector_text(place.selector))
-        self._pools = Reflector(client, dialect.pool, clock, field_selector=fields)  # type: ignore[arg-type]
-        self._classes = Reflector(client, dialect.workload_class, clock)  # type: ignore[arg-type]
+        self._pools = Reflector(client, dialect.pool, clock, field_selector=fields)
+        self._classes = Reflector(client, dialect.workload_class, clock)
 
     def start(self) -> None:
         """Follow until :meth:`stop`."""
