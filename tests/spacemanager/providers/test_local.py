@@ -203,6 +203,19 @@ class KeptTests(TestCase):
         os.rename(above + ".away", above)
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
 
+    async def test_look_that_fails(self) -> None:
+        """What nobody thought of is logged, and whoever asks next has it looked again."""
+        await self.usable(self.red)
+        (space,) = self.provider.spaces()
+        self.patch(space, "look", lambda: {}["nobody thought of"])
+        self.patch(self.provider, "_looks", local.TEND_EVERY - 1)
+        while not (failures := self.flushLoggedErrors(KeyError)):
+            await pause(0.01)
+        self.assertEqual(len(failures), 1)
+        self.assertFalse(self.provider._looking.running)
+        await self.provider.list_spaces()
+        self.assertTrue(self.provider._looking.running)
+
     async def test_renewed(self) -> None:
         """A kubeconfig that nears its end is had anew; the space runs on."""
         before = await self.usable(self.red)

@@ -18,6 +18,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import (
@@ -59,6 +60,7 @@ class LocalProvider:
     """
 
     default_parent = ""
+    _log = Logger()
 
     def __init__(self, store: Store, means: Means) -> None:
         self._store, self._means = store, means
@@ -130,7 +132,8 @@ class LocalProvider:
             raise ServiceUnavailable("local spaces: this adaptor was closed; ask the next one")
         self._store.open()
         if not self._looking.running:
-            self._looking.start(LOOK_SECONDS, now=False)
+            looking = self._looking.start(LOOK_SECONDS, now=False)
+            looking.addErrback(lambda failure: self._log.failure("local spaces", failure))
         records = self._store.records()
         self._see_to(records)
         return records
