@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.taps import refusal
 from twisted_exec.nodeserver.tap import Options, makeService
 from twisted_exec.observe.starting import Outlived
 
@@ -45,14 +45,8 @@ class TapTests(SynchronousTestCase):
         return options
 
     def refusal(self, *arguments: str) -> str:
-        """What a command line is refused with: one line and exit code 1."""
-        self.patch(__import__("sys"), "stdout", io.StringIO())
-        with self.assertRaises(SystemExit) as caught:
-            makeService(self.options(*arguments))
-        message = str(caught.exception.code)
-        self.assertTrue(message.startswith("exec-nodeserver: "), message)
-        self.assertNotIn("\n", message)
-        return message
+        """See :func:`tests.taps.refusal`."""
+        return refusal(self, "exec-nodeserver", lambda: makeService(self.options(*arguments)))
 
     def test_service(self) -> None:
         """It makes a service, and opens nothing before that starts."""

@@ -4,17 +4,16 @@ Tests for :mod:`twisted_exec.runtimes.tap`.
 
 from __future__ import annotations
 
-import io
 import os
 import pwd
 import shutil
-import sys
 import tempfile
 from typing import Any
 
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.taps import refusal
 from twisted_exec.iri.target import MutualTLS
 from twisted_exec.runtimes.tap import Options, makeService, settings
 
@@ -41,16 +40,14 @@ class TapTests(SynchronousTestCase):
         return options
 
     def refusal(self, *arguments: str) -> str:
-        """What a command line is refused with: one line, exit code 1."""
-        self.patch(sys, "stdout", io.StringIO())
-        with self.assertRaises(SystemExit) as caught:
+        """See :func:`tests.taps.refusal`."""
+
+        def make() -> None:
             options = Options()
             options.parseOptions(list(arguments))
             makeService(options)
-        message = str(caught.exception.code)
-        self.assertTrue(message.startswith("exec-runtime: "), message)
-        self.assertNotIn("\n", message)
-        return message
+
+        return refusal(self, "exec-runtime", make)
 
     def test_defaults(self) -> None:
         """What need not be given has a sensible value; paths become absolute."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from tests.contracts.space_provider import SpaceProviderContract
 from tests.nodeserver.test_tap import KUBECONFIG
 from tests.spacemanager import providers
 from tests.spacemanager.support import Hub
+from tests.taps import refusal
 from twisted_exec.api.spaces import PROVIDER_TYPES
 from twisted_exec.observe.starting import Outlived
 from twisted_exec.spacemanager import tap
@@ -37,14 +36,8 @@ class TapTests(SynchronousTestCase):
         return options
 
     def refusal(self, *arguments: str) -> str:
-        """What a command line is refused with: one line and exit code 1."""
-        self.patch(sys, "stdout", io.StringIO())
-        with self.assertRaises(SystemExit) as caught:
-            makeService(self.options(*arguments))
-        message = str(caught.exception.code)
-        self.assertTrue(message.startswith("exec-spacemanager: "), message)
-        self.assertNotIn("\n", message)
-        return message
+        """See :func:`tests.taps.refusal`."""
+        return refusal(self, "exec-spacemanager", lambda: makeService(self.options(*arguments)))
 
     def test_service(self) -> None:
         """It makes a service, and opens nothing before that starts."""

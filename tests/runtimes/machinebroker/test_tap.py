@@ -4,14 +4,13 @@ Tests for :mod:`twisted_exec.runtimes.machinebroker.tap`.
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 from pathlib import Path
 
 from twisted.application.service import IService
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.taps import refusal
 from twisted_exec.api.dialects import IRONCORE, ONMETAL
 from twisted_exec.runtimes.machinebroker.tap import Options, makeService, settings
 
@@ -35,14 +34,8 @@ class TapTests(SynchronousTestCase):
         return options
 
     def refusal(self, *arguments: str) -> str:
-        """What a command line is refused with: one line, exit code 1."""
-        self.patch(sys, "stdout", io.StringIO())
-        with self.assertRaises(SystemExit) as caught:
-            makeService(self.options(*arguments))
-        message = str(caught.exception.code)
-        self.assertTrue(message.startswith("exec-broker: "), message)
-        self.assertNotIn("\n", message)
-        return message
+        """See :func:`tests.taps.refusal`."""
+        return refusal(self, "exec-broker", lambda: makeService(self.options(*arguments)))
 
     def test_defaults(self) -> None:
         """What need not be given has a sensible value; nobody is anybody else."""
