@@ -232,6 +232,21 @@ class VerbTests(ClientTestCase):
         self.assertEqual(whole["metadata"], {"resourceVersion": "9"})
         self.assertIn("continue=k%2F%26", self.server.asked[1][1])
 
+    async def test_pages_without_end(self) -> None:
+        """A server that is not trusted may send so much in one list, and no more."""
+
+        def handler(request: Request) -> Any:
+            item = {"metadata": {"name": "x" * 1000}}
+            return {"items": [item], "metadata": {"continue": "more", "resourceVersion": "1"}}
+
+        self.server.handler = handler
+        client = KubeClient(self.client.config, reactor, list_bytes=20_000)
+        with self.assertRaises(APIError) as caught:
+            await client.list(MACHINES)
+        await client.close()
+        self.assertIn("the list is larger than 20000 bytes", caught.exception.message)
+        self.assertLess(len(self.server.asked), 25)
+
     async def test_pages_trimmed(self) -> None:
         """A list that is trimmed is so page by page: no more than one is ever held whole."""
         told: list[str] = []

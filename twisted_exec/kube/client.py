@@ -64,6 +64,8 @@ class KubeClient:
         as :meth:`FollowedConfig.current <twisted_exec.kube.following.FollowedConfig.current>`.
     :param agent: the program, as its ``User-Agent`` names it; servers keep that as the
         manager of the fields that it writes.
+    :param list_bytes: how much the pages of one list may have together, of a server that is not trusted;
+        ``None`` where the number of objects is limit enough.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class KubeClient:
         server: IStreamClientEndpoint | None = None,
         renew: Callable[[], ClientConfig] | None = None,
         agent: str = USER_AGENT,
+        list_bytes: int | None = None,
     ) -> None:
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds, self._list_bytes = timeout_seconds, list_bytes
         self._http = HTTPTransport(config, reactor, server=server, renew=renew, agent=agent)
         self._random = random.Random()
 
@@ -213,10 +216,13 @@ class KubeClient:
         request = Request(method, target, encoded, content_type, repeatable)
         return Deferred.fromCoroutine(self._asked(request))
 
-    async def _asked(self, request: Request) -> Object:
+    async def _asked(
+        self, request: Request, taken: Callable[[int], None] = lambda _: None
+    ) -> Object:
         code, headers, body = await self._http.collect(
             request, timeout_seconds=self._timeout_seconds, limit_bytes=MAX_BODY_BYTES
         )
+        taken(len(body))
         try:
             return _object(code, headers, body)
         except APIError as refused:
@@ -225,27 +231,40 @@ class KubeClient:
     async def _list(
         self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
     ) -> Object:
-        whole = await self._page(path, query | {"limit": str(PAGE)}, trim)
+        size = 0
+
+        def taken(more: int) -> None:
+            nonlocal size
+            size += more
+            if self._list_bytes is not None and size > self._list_bytes:
+                raise BadGateway(f"{path}: the list is larger than {self._list_bytes} bytes")
+
+        whole = await self._page(path, query | {"limit": str(PAGE)}, trim, taken)
         for _ in range(MAX_PAGES):
             more = whole["metadata"].pop("continue", "")
             if not more:
                 return whole
             try:
-                page = await self._page(path, query | {"limit": str(PAGE), "continue": more}, trim)
+                following = query | {"limit": str(PAGE), "continue": more}
+                page = await self._page(path, following, trim, taken)
             except APIError as gone:
                 if gone.code != 410:
                     raise
                 # The pages' common version was compacted: one large answer instead.
-                return await self._page(path, query, trim)
+                return await self._page(path, query, trim, taken)
             whole["items"] += page["items"]
             whole["metadata"] = page["metadata"]
         raise BadGateway(f"{path}: more than {PAGE * MAX_PAGES} objects")
 
     async def _page(
-        self, path: str, query: dict[str, str], trim: Callable[[Object], Object] | None
+        self,
+        path: str,
+        query: dict[str, str],
+        trim: Callable[[Object], Object] | None,
+        taken: Callable[[int], None],
     ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
-        page = await self._asked(Request("GET", target, repeatable=True))
+        page = await self._asked(Request("GET", target, repeatable=True), taken)
         items, metadata = page.get("items"), page.get("metadata")
         if items is None:
             page["items"] = []

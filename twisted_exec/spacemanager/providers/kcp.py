@@ -75,7 +75,7 @@ from twisted_exec.spacemanager.providers.kcp_workspaces import (
     workspaces,
 )
 from twisted_exec.spacemanager.providers.marks import owner_of
-from twisted_exec.spacemanager.providers.reached import Reached
+from twisted_exec.spacemanager.providers.reached import MAX_LIST_BYTES, Reached
 
 NO_CREDENTIALS = "NoCredentials"
 
@@ -427,7 +427,7 @@ def _opened(found: Object, path: str) -> _Opened:
 def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
     """See :data:`~twisted_exec.spacemanager.interfaces.MakeProvider`."""
     told = kcp_settings(spec)
-    client = KubeClient(told.config, around.reactor, agent=MANAGER)
+    client = KubeClient(told.config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
 
     async def found() -> Sequence[Physical]:
         listed = await around.hub.list(SPACES, namespace_of(spec.name))

@@ -34,6 +34,9 @@ from twisted_exec.spaces.kubeconfigs import unwrapped
 
 T = TypeVar("T")
 
+MAX_LIST_BYTES = 256 << 20
+"""Of one list of a provider's server: whoever runs that is not to fill the manager's memory."""
+
 
 class Reached:
     """
@@ -150,7 +153,7 @@ def reach(spec: ProviderSpec, around: Around, other_keys: Sequence[str] = ()) ->
         config = load_inline(unwrapped(held[KUBECONFIG_KEY], source), source)
     except KubeConfigError as error:
         raise wrong_secret(spec, str(error)) from None
-    client = KubeClient(config, around.reactor, agent=MANAGER)
+    client = KubeClient(config, around.reactor, agent=MANAGER, list_bytes=MAX_LIST_BYTES)
     return Reached(
         client, f'provider "{spec.name}"', f"put credentials into {source}", client.close
     )
