@@ -4,14 +4,21 @@ Tests for ``docs/reference/spaces.rst``.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec import spacemanager
 from twisted_exec.api import kinds, spaces, strategy
 
 from . import pages
+
+MANAGER = Path(spacemanager.__file__).parent
 
 
 class SpacesPageTests(SynchronousTestCase):
@@ -67,3 +74,36 @@ class SpacesPageTests(SynchronousTestCase):
             )
         ]
         self.assertEqual(made[1]["spec"]["accessscopetype"], spaces.BOTH)
+
+
+class ManagerPageTests(SynchronousTestCase):
+    """The page of the manager has the reasons that it gives in conditions."""
+
+    def test_reasons(self) -> None:
+        """Whatever is told of what does not hold can be looked up."""
+        told = set(re.findall(r"``([A-Za-z]+)``", pages.page("reference/spacemanager")))
+        found = set(reasons())
+        self.assertGreater(len(found), 20)
+        self.assertEqual(sorted(found - told), [])
+
+    def test_words(self) -> None:
+        """No reason is told of that nobody gives."""
+        page = pages.page("reference/spacemanager")
+        known = "".join(path.read_text() for path in MANAGER.glob("*.py"))
+        for title in ("Conditions of a Space", "Conditions of a SpaceProviderDesc"):
+            for word in re.findall(r"``([A-Za-z]+)``", pages.table(page, title)):
+                self.assertIn(word, known)
+
+
+def reasons() -> Iterator[str]:
+    """What stands behind False or Unknown, in tuples and in calls."""
+    for path in MANAGER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = getattr(node, "elts", None) or getattr(node, "args", None)
+            words = [each.value for each in parts[:2]] if _are_words(parts) else []
+            if len(words) == 2 and words[0] in ("False", "Unknown"):
+                yield words[1]
+
+
+def _are_words(parts: Any) -> bool:
+    return isinstance(parts, list) and all(isinstance(each, ast.Constant) for each in parts[:2])
