@@ -132,7 +132,8 @@ class ISpaceProvider(Interface):
 
         :return: fires when the provider will go on by itself; it is gone when :meth:`get` and the lists say
             so, and that includes all that is left of it: then one of that name can be made.  One that is not
-            there is no failure.  Fails with ``Conflict`` when its mark is not ``owner``, and changes nothing.
+            there is no failure.  Fails with ``Conflict`` when its mark is not ``owner``, and changes nothing; with
+            ``ServiceUnavailable`` when that cannot be told now, for who is told Conflict lets go of it.
         """
 
     def list_spaces() -> Deferred[Sequence[SpaceInfo]]:

@@ -96,6 +96,25 @@ class OwnerTests(KindTestCase):
         await self.provider.delete(RED, MINE)
         self.assertEqual(await self.world.there(), [])
 
+    async def test_lost_and_down(self) -> None:
+        """
+        Whose one is cannot be told while its record is lost and its server is down: it is not said to be
+        another's, or whoever deletes its Space would leave it behind.
+        """
+        await self.usable()
+        state = self.world.kind / "clusters" / "red" / "state"
+        state.write_text("stopped\n")
+        with open(self.records.path("red", "record"), "w"):
+            pass  # truncated
+        await self.provider.close()
+        self.provider = self.made()
+        self.assertIsNone((await self.provider.get(RED)).owner)
+        message = await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        self.assertIn('cluster "red"', message)
+        state.write_text("ready\n")
+        await self.provider.delete(RED, MINE)
+        self.assertEqual(await self.world.there(), [])
+
     async def test_replaced(self) -> None:
         """Somebody deletes ours and makes another of that name between two looks: it is theirs."""
         before = await self.usable()
@@ -133,7 +152,8 @@ class OwnerTests(KindTestCase):
         info = await self.until(BUILDING)
         self.assertIsNone(info.owner)
         await self.refused(self.provider.create(RED, Wanted(MINE)), AlreadyExists)
-        await self.refused(self.provider.delete(RED, MINE), Conflict)
+        await self.refused(self.provider.delete(RED, MINE), ServiceUnavailable)
+        self.assertEqual(await self.world.there(), [RED])
 
     async def test_some_nodes(self) -> None:
         """A node that bears our mark makes nobody's cluster ours."""

@@ -436,7 +436,13 @@ class KindProvider:
         found = await self._probed(await self._found(name))
         if found.standing.which == ABSENT:
             return
-        if self._owner(found) != owner or not owner:
+        whose = self._owner(found)
+        if whose is None:
+            raise ServiceUnavailable(
+                f'whose cluster "{name}" is cannot be told: there is no record of it, and its API server does not answer;'
+                " it is deleted when that answers, if it is ours"
+            )
+        if whose != owner or not owner:
             raise Conflict(
                 f'cluster "{name}" does not bear the mark of this Space, so it is not deleted; delete it by kind if'
                 " it is to go"
@@ -451,11 +457,12 @@ class KindProvider:
         finally:
             os.close(lock)
 
-    def _owner(self, found: _Found) -> str:
+    def _owner(self, found: _Found) -> str | None:
+        """``None`` when that cannot be told now."""
         if found.record is not None:
             return found.record.owner
         known = self._known.get(found.name)
-        return known.identity.owner if known is not None and known.identity is not None else ""
+        return known.identity.owner if known is not None and known.identity is not None else None
 
     async def _broken_off(self, found: _Found) -> int:
         """Whoever makes it is ended. :return: the lock."""
