@@ -79,6 +79,20 @@ class ReflectorTests(SynchronousTestCase):
         self.patch_machine("a", 2)
         self.assertEqual([obj["status"] for obj in self.reflector], [None, None])
 
+    def test_too_many(self) -> None:
+        """A server that tells of ever more objects is asked for a list instead, with pauses."""
+        self.reflector = self.make(max_objects=3)
+        self.reflector.start()
+        for number in range(3):
+            self.machine(f"vm-{number}")
+        self.patch_machine("vm-1", 2)
+        self.assertEqual(self.count("list"), 1)
+        self.machine("vm-3")
+        for _ in range(20):
+            self.clock.advance(0.5)
+        self.assertEqual(len(list(self.reflector)), 4)
+        self.assertLess(self.count("list"), 5)
+
     def count(self, verb: str) -> int:
         """How often that was asked; after each failure there is one list more, which selects nothing."""
         return [request[0] for request in self.cluster.requests].count(verb)

@@ -98,6 +98,8 @@ class Reflector:
         raises is logged; the copy goes on.
     :param trim: what is kept of an object that arrives, which it may change in place: many
         large objects of which little is read need not fill the memory.
+    :param max_objects: when a watch tells of more, they are listed anew, for lists have limits: of a server
+        that is not trusted.
     """
 
     def __init__(
@@ -112,9 +114,10 @@ class Reflector:
         of: str = "",
         on_change: Change | None = None,
         trim: Callable[[Object], Object] | None = None,
+        max_objects: int | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.resource = resource
+        self.resource, self._max_objects = resource, max_objects
         self._what = " ".join(
             filter(
                 None,
@@ -291,9 +294,15 @@ class Reflector:
             self._version = str(version)
         self._current()
         if kind in ("ADDED", "MODIFIED"):
+            self._check_room(obj)
             self._put(obj if self._trim is None else self._trim(obj))
         elif kind == "DELETED":
             self._drop(key_of(obj))
+
+    def _check_room(self, obj: Object) -> None:
+        full = self._max_objects is not None and len(self._objects) >= self._max_objects
+        if full and key_of(obj) not in self._objects:
+            raise Expired(f"more than {self._max_objects} objects came")
 
     def _replace(self, objects: dict[Key, Object]) -> None:
         for key in [key for key in self._objects if key not in objects]:

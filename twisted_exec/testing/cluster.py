@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.kinds import ALL, Kind
@@ -190,7 +191,13 @@ class _Watcher:
             event = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
         elif not now:
             return
-        self.on_event(event, copy.deepcopy(obj))
+        if self.done.called:
+            return
+        try:
+            self.on_event(event, copy.deepcopy(obj))
+        except Exception:  # as a real client: the watch ends with what its listener fails with
+            self._cluster.drop_watcher(self)
+            self.done.errback(Failure())
 
     def end(self, why: APIError | None) -> None:
         self._cluster.drop_watcher(self)

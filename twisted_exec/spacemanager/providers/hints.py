@@ -16,6 +16,9 @@ from twisted_exec.kube.watch import Reflector
 from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import Physical
 
+MAX_OBJECTS = 100_000
+"""Of one kind, of a provider's server: five times the physical spaces that are taken of one."""
+
 Changed = Callable[[Physical | None], None]
 Read = Callable[[Object | None, Object | None], Iterable[Physical]]
 """From an object before and after: whatever may have changed with it."""
@@ -145,6 +148,7 @@ class Hints:
             label_selector=label_selector,
             on_change=told,
             trim=trim,
+            max_objects=MAX_OBJECTS,
         )
         self._reflectors.append(reflector)
         if announce:
