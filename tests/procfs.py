@@ -33,6 +33,12 @@ def resident_bytes(pid: int) -> int:
     return total
 
 
+def own_bytes(pid: int) -> int:
+    """Memory of a process alone that it shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+
+
 def open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 

@@ -1,11 +1,13 @@
 """
-1 000 Spaces: what a manager costs that keeps them, a look-up by name, and how long it takes from the change of a
-Secret until a client of that Space has the new credentials.
+1 000 Spaces: what a manager costs that keeps them, and a client of them, idle and when it has talked to each; a
+look-up by name, and how long it takes from the change of a Secret until a client of that Space has the new credentials.
+And local Spaces: how long it takes from their making until they are Ready, and what each costs.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import statistics
 import subprocess
 import sys
@@ -16,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from tests import procfs
-from twisted_exec.api.kinds import SECRETS
+from twisted_exec.api.kinds import NAMESPACES, SECRETS
+from twisted_exec.api.meta import Resource
 from twisted_exec.api.spaces import (
     EXTERNAL,
     KUBECONFIG_KEY,
@@ -34,12 +37,13 @@ from twisted_exec.api.spaces import (
     secret_name,
 )
 from twisted_exec.kube.client import KubeClient
+from twisted_exec.kube.http import IDLE_SECONDS
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.kubeconfig import load_inline
 from twisted_exec.kube.watch import Reflector
 from twisted_exec.spaces.client import SpaceClient
 
-from . import api
+from . import api, spaces_local
 from .spaces_manager import PROVIDER, kubeconfig
 
 COUNT = 1000
@@ -47,6 +51,7 @@ LOOKS = 5
 STEADY_SECONDS = 60.0
 LOOK_UPS = 100_000
 ROTATIONS = 30
+AT_ONCE = 20
 
 
 @contextmanager
@@ -79,9 +84,14 @@ async def _all_ready(client: KubeClient) -> None:
     await reflector.stop()
 
 
+def _whole(resource: Resource, name: str, spec: dict[str, Any]) -> Object:
+    told = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**told, "metadata": {"name": name}, "spec": spec}
+
+
 async def found(client: KubeClient, child: subprocess.Popen[bytes]) -> None:
     """From nothing until each has its Secrets, was probed and is Ready."""
-    desc = {"metadata": {"name": PROVIDER}, "spec": {"ProviderType": LOCAL}}
+    desc = _whole(PROVIDERS, PROVIDER, {"ProviderType": LOCAL})
     began, cpu = time.perf_counter(), procfs.cpu_seconds(child.pid)
     await client.create(PROVIDERS, desc)
     await _all_ready(client)
@@ -128,6 +138,32 @@ def look_ups(spaces: SpaceClient) -> None:
         print(f"  a client of a Space, {told}: {took:.1f} us")
 
 
+def _held() -> tuple[int, int]:
+    """Memory and descriptors of this process."""
+    return procfs.own_bytes(os.getpid()), procfs.open_descriptors(os.getpid())
+
+
+async def talked(spaces: SpaceClient) -> None:
+    """A request to each Space, each by a connection of its own; then nothing, until all of these are closed."""
+    before, began = _held(), time.process_time()
+    names = [f"space-{number:04}" for number in range(COUNT)]
+    while names:
+        some, names = names[:AT_ONCE], names[AT_ONCE:]
+        clients = [spaces.get(name, PROVIDER) for name in some]
+        await gatherResults([each.get(NAMESPACES.resource, "default") for each in clients])
+    spent, after = time.process_time() - began, _held()
+    print(
+        f"  one request to each: {spent / COUNT * 1000:.1f} ms of CPU; then {after[1] - before[1]} connections are "
+        f"open, {(after[0] - before[0]) / COUNT / 1024:.0f} KiB each"
+    )
+    await deferLater(reactor, IDLE_SECONDS + 5.0)
+    later = _held()
+    print(
+        f"  {IDLE_SECONDS + 5:.0f} s later {later[1] - before[1]} are, and "
+        f"{(later[0] - before[0]) / COUNT / 1024:.0f} KiB are held for each Space"
+    )
+
+
 async def rotated(client: KubeClient, spaces: SpaceClient, directory: Path, port: int) -> None:
     """From before the Secret is written until the client's next request would have the new token."""
     took = []
@@ -162,18 +198,27 @@ async def measured(directory: Path) -> None:
             await found(client, child)
         # Another one takes them up, whose probes are spread as they are on any day but the first.
         with _manager(directory, port) as child:
+            before = _held()[0]
             spaces = SpaceClient(client, reactor)
             spaces.startService()
             await spaces.when_synced()
             while len(spaces.all()) < COUNT:
                 await deferLater(reactor, 0.1)
+            grown = (_held()[0] - before) / COUNT / 1024
             await looked_at(child)
             await steady(child)
+            print(f"  a client of all of them holds {grown:.0f} KiB for each Space")
             look_ups(spaces)
+            await talked(spaces)
         # Without the manager, which would put back what its provider says.
         await rotated(client, spaces, directory, port)
         await spaces.stopService()
         await client.close()
+
+
+async def _all(directory: Path) -> None:
+    await measured(directory)
+    await spaces_local.measured(directory / "standalone")
 
 
 def main(directory: Path) -> None:
@@ -181,7 +226,7 @@ def main(directory: Path) -> None:
     failures: list[Failure] = []
 
     def begin() -> None:
-        running: Deferred[Any] = Deferred.fromCoroutine(measured(directory))
+        running: Deferred[Any] = Deferred.fromCoroutine(_all(directory))
         running.addErrback(failures.append).addBoth(lambda _: reactor.stop())
 
     reactor.callWhenRunning(begin)

@@ -33,28 +33,36 @@ from twisted_exec.tls.pki import PKI
 PROVIDER = "here"
 
 
-def kubeconfig(directory: Path, port: int, token: str) -> bytes:
-    """One of a user of the API server."""
+def kubeconfig(directory: Path, port: int, token: str, name: str = "u") -> bytes:
+    """
+    One of a user of the API server.
+
+    :param name: what it calls the user, so that there are no two alike.
+    """
     ca = base64.b64encode(Path(PKI(str(directory)).serving_ca).read_bytes()).decode()
     server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": ca}
     config = {
         "clusters": [{"name": "c", "cluster": server}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": name}}],
         "current-context": "x",
     }
     return json.dumps(config).encode()
 
 
 class OneServer(MemorySpaces):
-    """Physical spaces that are all the same."""
+    """Physical spaces that are all one server, each with a kubeconfig of its own."""
 
-    def __init__(self, access: bytes) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._access = access
+        self._access: dict[Physical, bytes] = {}
+
+    def add(self, physical: Physical, uid: str, access: bytes) -> None:
+        self._access[physical] = access
+        self.put(physical, MemorySpace(uid=uid))
 
     def kubeconfig(self, physical: Physical, space: MemorySpace) -> bytes:
-        return self._access
+        return self._access[physical]
 
 
 class Asked(LineReceiver):
@@ -95,9 +103,11 @@ class Asked(LineReceiver):
 def main() -> None:
     directory, port, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     config = load_inline(kubeconfig(directory, port, "user-0"), "the kubeconfig")
-    world = OneServer(kubeconfig(directory, port, "user-1"))
+    world = OneServer()
     for number in range(count):
-        world.put(Physical(f"space-{number:04}"), MemorySpace(uid=f"uid-{number}"))
+        name = f"space-{number:04}"
+        access = kubeconfig(directory, port, "user-1", name)
+        world.add(Physical(name), f"uid-{number}", access)
     manager = SpaceManager(
         Settings(str(directory / "manager")),
         KubeClient(config, reactor),
