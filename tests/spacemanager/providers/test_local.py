@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from twisted_exec.api.status import AlreadyExists, ServiceUnavailable
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
+    GOING,
     USABLE,
     Physical,
     SpaceInfo,
@@ -183,6 +185,27 @@ class KeptTests(TestCase):
         self.assertEqual((await self.provider.get(self.red)).state, BROKEN)
         self.patch(local_records, "_parse", reading)
         self.assertEqual((await self.provider.get(self.red)).state, USABLE)
+
+    async def test_full_disk(self) -> None:
+        """Where nothing more can be written one can be deleted, which is what makes room; it is once and for all."""
+        await self.usable(self.red)
+        before = self.pid(self.red)
+
+        def full(path: str, content: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        self.patch(local_records, "write_private", full)
+        with self.assertRaises(ServiceUnavailable) as told:
+            await self.provider.create(self.green, Wanted("owner"))
+        self.assertIn("No space left", told.exception.message)
+        home = self.world.home(self.red)
+        await self.provider.delete(self.red, "owner")
+        self.assertEqual((await self.provider.get(self.red)).state, GOING)
+        while await self.provider.list_names():
+            await pause(0.01)
+        self.assertFalse(os.path.exists(home))
+        with self.assertRaises(ProcessLookupError):
+            os.kill(before, 0)
 
     async def test_directory_is_a_file(self) -> None:
         """Where the state directory cannot even be looked at, whoever asks is told, and it is looked at again."""

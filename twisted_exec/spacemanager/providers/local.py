@@ -68,6 +68,7 @@ class LocalProvider:
         self._watchers = Watchers("local spaces")
         self._looking = LoopingCall(self._look)
         self._looking.clock = means.reactor
+        self._going: set[str] = set()  # UIDs of those whose record cannot say so
         self._looks = 0
         self._stamp = 0
         self._closed = False
@@ -134,9 +135,17 @@ class LocalProvider:
         if not self._looking.running:
             looking = self._looking.start(LOOK_SECONDS, now=False)
             looking.addErrback(lambda failure: self._log.failure("local spaces", failure))
-        records = self._store.records()
+        records = self._records()
         self._see_to(records)
         return records
+
+    def _records(self) -> dict[str, Record]:
+        records = self._store.records()
+        self._going.intersection_update(record.uid for record in records.values())
+        return {
+            name: replace(record, going=True) if record.uid in self._going else record
+            for name, record in records.items()
+        }
 
     def _see_to(self, records: dict[str, Record]) -> None:
         for name in [name for name in self._spaces if name not in records]:
@@ -180,7 +189,7 @@ class LocalProvider:
             stamp = self._store.stamp()
             if stamp != self._stamp:
                 self._stamp = stamp
-                self._see_to(self._store.records())
+                self._see_to(self._records())
                 self._tell(None)
         except ServiceUnavailable:
             return  # whoever asks is told
@@ -230,9 +239,21 @@ class LocalProvider:
                 " delete it through the Space that it was made for"
             )
         if not record.going:
-            self._store.write(replace(record, going=True))
+            self._mark_going(record)
             self._known()
             self._tell(physical)
+
+    def _mark_going(self, record: Record) -> None:
+        """
+        Where the disk is full nothing can be written, and this is what frees it: then it goes all the same.  If we
+        die meanwhile, whoever asked asks again.
+        """
+        try:
+            self._store.write(replace(record, going=True))
+        except ServiceUnavailable:
+            if not self._store.is_ours():
+                raise
+            self._going.add(record.uid)
 
 
 def means(spec: ProviderSpec, around: Around, client_ca: str = "") -> Means:
