@@ -449,6 +449,22 @@ class ProviderTests(WorldTestCase):
         self.world.settle(10)
         self.assertEqual((self.world.names(), list(self.spaces.spaces)), ([], [ONE]))
 
+    def test_gone_is_told_once(self) -> None:
+        """A provider that is gone is one thing to be mended, so there is one Event of it."""
+        self.ready()
+        self.world.drop(PROVIDERS, "p")
+        self.world.settle(3)
+        self.assertEqual(self.world.reasons("one").count("NoProvider"), 1)
+
+    def test_gone_and_probed(self) -> None:
+        """What a Space of a provider that is gone says of its API server is what a probe found lately."""
+        self.ready()
+        self.world.drop(PROVIDERS, "p")
+        self.world.silent.add(ONE)
+        self.world.settle(700)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY)[0], "Unknown")
+        self.assertEqual(self.world.phase("one"), "Ready")
+
     def test_made_anew(self) -> None:
         """SF 6: a provider that is made anew is another one: its adaptor, its Secret, its discovery."""
         self.ready()
@@ -716,6 +732,8 @@ class DiscoveryTests(WorldTestCase):
         self.world.settle(60)
         self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("False", "Vanished"))
         self.assertEqual((self.world.names(), self.world.secrets()), (["one"], []))
+        shown = message(self.world.seen("one"), CREDENTIALS_VALID)  # by tables: it is the first
+        self.assertIn("make it, or delete this Space", shown)
 
 
 class TwoManagersTests(SynchronousTestCase):

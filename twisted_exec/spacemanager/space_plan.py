@@ -279,7 +279,7 @@ def _finalizers(seen: Seen) -> list[Step]:
 
 def _wanted(seen: Seen) -> Plan:
     if not seen.provider.is_there:
-        return Plan(synced=_no_provider(seen))
+        return Plan(physical=_as_probed(seen), synced=no_provider(seen.provider.name))
     if seen.rival:
         return _second(seen)
     if not seen.is_managed and not seen.provider.passes:
@@ -291,8 +291,8 @@ def _wanted(seen: Seen) -> Plan:
     return _there(seen, seen.answer)
 
 
-def _no_provider(seen: Seen) -> Told:
-    name = seen.provider.name
+def no_provider(name: str) -> Told:
+    """Of each condition that says so; in the same words, for it is one thing to be done."""
     told = f'there is no SpaceProviderDesc "{name}": make it, and the Space is looked after again'
     return ("False", "NoProvider", told)
 
@@ -446,6 +446,10 @@ def _state(seen: Seen, info: SpaceInfo) -> Told | None:
     if info.state == BROKEN:
         told = f"{info.physical} is broken, and its provider does not say why"
         return ("False", info.reason or "Broken", info.message or told)
+    return _as_probed(seen)
+
+
+def _as_probed(seen: Seen) -> Told | None:
     return seen.probed.ready if seen.probed is not None else None
 
 

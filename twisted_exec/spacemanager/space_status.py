@@ -32,6 +32,7 @@ from twisted_exec.spacemanager.space_plan import (
     Tell,
     WriteSecret,
     asked_to_rotate,
+    no_provider,
 )
 
 _MAKING = ("Creating", "CreateFailed")
@@ -45,7 +46,7 @@ def status_of(seen: Seen, planned: Plan) -> Object:
     status = dict(known)
     told = {
         PROVIDER_REACHABLE: _reachable(seen),
-        CREDENTIALS_VALID: _valid(seen, known),
+        CREDENTIALS_VALID: _valid(seen, planned, known),
         PHYSICAL_SPACE_READY: planned.physical or kept_condition(known, PHYSICAL_SPACE_READY),
         SYNCED: planned.synced,
     }
@@ -152,16 +153,17 @@ def _cannot_rotate(seen: Seen) -> bool:
 def _reachable(seen: Seen) -> Told:
     provider = seen.provider
     if not provider.is_there:
-        told = f'there is no SpaceProviderDesc "{provider.name}"; make it'
-        return ("False", "NoProvider", told)
+        return no_provider(provider.name)
     return (provider.reachable.status, provider.reachable.reason, provider.reachable.message)
 
 
-def _valid(seen: Seen, known: Object) -> Told:
+def _valid(seen: Seen, planned: Plan, known: Object) -> Told:
     if seen.has_failed(WriteSecret) and seen.refused is not None and seen.refused.error.code == 422:
         return ("False", "Unusable", seen.refused.error.message)
     if not _mine(seen):
-        return _NONE
+        why = planned.physical
+        # Whoever sees this one first is told what to do, not what comes of it.
+        return (*_NONE[:2], why[2]) if why is not None and why[1] == "Vanished" else _NONE
     if seen.probed is None:
         return kept_condition(known, CREDENTIALS_VALID)
     return explained(seen.probed, _expires(seen, known), seen.now, _remedy(seen))

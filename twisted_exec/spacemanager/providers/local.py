@@ -203,7 +203,9 @@ class LocalProvider:
         name = checked(physical)
         if wanted.parameters:
             told = ascii(min(wanted.parameters)[:80])
-            raise BadRequest(f"local space {name}: there is no parameter {told}; leave it out")
+            raise BadRequest(
+                f"local space {name}: there is no parameter {told}; delete the Space, and make it without"
+            )
         if not wanted.owner:
             raise BadRequest(f"local space {name}: the owner must be the UID of a Space")
         records = self._known()
