@@ -5,6 +5,7 @@ Tests for :mod:`twisted_exec.runtimes.machinebroker.space_target`: a broker whos
 from __future__ import annotations
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -106,6 +107,17 @@ class SpaceTargetTests(SynchronousTestCase):
         self.hub.both(kubeconfig(ONE))
         self.assertEqual(self.machines(broker), ["m"])
         self.assertEqual(self.told.config().server, ONE)
+
+    def test_not_there_is_logged(self) -> None:
+        """Whoever starts the program sees a misspelt name before anybody asks for machines; only then."""
+        with capturedLogs() as logged:
+            self.start()
+        (said,) = [each for each in logged if each["log_namespace"].endswith("SpaceTarget")]
+        self.assertEqual(formatEvent(said), 'there is no space "one"; it is waited for')
+        self.hub.both(kubeconfig(ONE))
+        with capturedLogs() as logged:
+            self.start()
+        self.assertFalse([each for each in logged if each["log_namespace"].endswith("SpaceTarget")])
 
     def test_ambiguous(self) -> None:
         """Of two none is picked; the provider says which."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, ServiceUnavailable
@@ -38,6 +39,8 @@ class SpaceTarget:
     :ivar lost: called with the reason, for people, when it is there no more.
     """
 
+    _log = Logger()
+
     def __init__(self, spaces: SpaceClient, name: str, provider: str, make: MakeClient) -> None:
         self._spaces, self._asked = spaces, (name, provider)
         self._label = f'space "{provider}/{name}"' if provider else f'space "{name}"'
@@ -56,7 +59,7 @@ class SpaceTarget:
         """Follow it until :meth:`stop`."""
         self._unfollow = self._spaces.follow(self)
         self._spaces.startService()
-        self._spaces.when_synced().addCallbacks(lambda _: self._look(), _nothing)
+        self._spaces.when_synced().addCallbacks(lambda _: self._look_first(), _nothing)
 
     def stop(self) -> Deferred[Any]:
         """Fires when nothing is under way any more; never fails."""
@@ -101,6 +104,11 @@ class SpaceTarget:
         if space is self._space:
             self._space, self._gone = None, reason
             self.lost(reason)
+
+    def _look_first(self) -> None:
+        self._look()
+        if self._space is None:  # who started the program may have misspelt it, and nobody asks yet
+            self._log.warn("{why}; it is waited for", why=self._why())
 
     def _look(self) -> None:
         """Be the one that is meant, if it is there by now."""
