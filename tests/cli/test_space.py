@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cli.typed import typed
 from tests.spaces.hub import SECRET, SPACE, HubTestCase, reactor
 from twisted_exec.api import spaces
+from twisted_exec.api.conditions import with_conditions
 from twisted_exec.api.kinds.events import EVENTS
 from twisted_exec.cli import space_kubeconfig, space_rotation
 from twisted_exec.cli.asking import InputError
@@ -325,4 +326,18 @@ class RotateTests(CommandTestCase):
         """Without a manager it is not waited for ever."""
         await self.put_space(ELSEWHERE)
         told = await self.failure("rotate", "one", "--wait", "--timeout", "50ms")
-        self.assertIn("has no new credentials after 0.05 s", told)
+        self.assertIn("has no new credentials after 0.05 s; kubectl describe tells", told)
+
+    async def test_trouble(self) -> None:
+        """What keeps the manager from it is told, such as that its provider is gone."""
+        await self.put_space(ELSEWHERE)
+        why = 'there is no SpaceProviderDesc "default": make it'
+        told_of = {
+            "CredentialsValid": ("True", "Accepted", "well"),
+            "Synced": ("False", "NoProvider", why),
+        }
+        conditions = with_conditions([], told_of, "2026-01-01T00:00:00Z", 1)
+        patch = {"status": {"conditions": conditions}}
+        await self.admin.patch(SPACE, "one", patch, NAMESPACE, subresource="status")
+        told = await self.failure("rotate", "one", "--wait", "--timeout", "50ms")
+        self.assertIn(f"after 0.05 s; {why}", told)

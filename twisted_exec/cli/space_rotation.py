@@ -65,9 +65,11 @@ class Rotation:
             if told := await self._look(space, asked):
                 return told
             if self._clock.seconds() >= end:
+                why = _trouble(space) or (
+                    "kubectl describe tells what its manager did, if there is one"
+                )
                 raise InputError(
-                    f"space {name} has no new credentials after {self._limit:g} s; kubectl describe tells "
-                    "what its manager did, if there is one"
+                    f"space {name} has no new credentials after {self._limit:g} s; {why}"
                 )
             await deferLater(self._clock, LOOK_SECONDS)
 
@@ -89,6 +91,14 @@ class Rotation:
             why = await _why(self._client, self._found)
             raise InputError(f"space {self._found.name} has no new credentials: {why}")
         return ""
+
+
+def _trouble(space: Object) -> str:
+    """What its first condition that does not hold says; or empty."""
+    for each in (space.get("status") or {}).get("conditions") or ():
+        if each.get("status") != "True" and each.get("message"):
+            return str(each["message"])
+    return ""
 
 
 async def _digests(client: IKubeClient, space: Object) -> dict[str, bytes] | None:
