@@ -801,6 +801,19 @@ class PublishedTests(WorldTestCase):
         self.world.settle(5)
         self.assertEqual(self.profile()["spec"], spec)
 
+    def test_taken_away_and_put_back(self) -> None:
+        """Where the hub had not got the API for a while, all is published anew before long."""
+        self.ready()
+        cluster = self.world.cluster
+        kind = cluster.kinds.pop(CLUSTERPROFILES.resource)
+        key = next(each for each in cluster.objects if each[0] == CLUSTERPROFILES.resource)
+        cluster.remove(key)
+        self.world.settle(5)
+        cluster.end_watches(unreachable())
+        cluster.kinds[CLUSTERPROFILES.resource] = kind
+        self.world.settle(15)
+        self.assertEqual(condition(self.profile(), "ControlPlaneHealthy"), ("True", "Answers"))
+
     def test_not_served(self) -> None:
         """Where the hub has not got the API, nothing is missed."""
         world = World(

@@ -26,11 +26,13 @@ from twisted_exec.api.status import AlreadyExists, APIError, Conflict, NotFound
 from twisted_exec.api.times import timestamp
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Change, Reflector
-from twisted_exec.observe.running import Running
+from twisted_exec.observe.running import Running, Stopping
 from twisted_exec.spacemanager.naming import provider_of
 from twisted_exec.spacemanager.space_secrets import SELECTOR, labels_of, owner_of, owner_uid
 
 PROFILES = CLUSTERPROFILES.resource
+GONE_SECONDS = 10.0
+"""Until it is looked again for the API that there was."""
 SERVED_SECONDS = 600.0
 """Until it is seen again whether the hub has the API by now."""
 ACCESS = "kubeconfig-secretreader"
@@ -115,17 +117,26 @@ class Publishing(Running):
 
     :param now: seconds since the epoch.
     :param changed: told of each profile of ours that has become other.
+    :param appeared: called when the hub has got the API that it had not: nothing is published yet.
     :ivar served: whether the hub has the API.
     """
 
     _log = Logger()
 
     def __init__(
-        self, hub: IKubeClient, clock: Any, now: Callable[[], float], changed: Change
+        self,
+        hub: IKubeClient,
+        clock: Any,
+        now: Callable[[], float],
+        changed: Change,
+        appeared: Callable[[], None] = lambda: None,
     ) -> None:
         self._hub, self._clock, self._now, self._changed = hub, clock, now, changed
+        self._appeared, self._pause = appeared, SERVED_SECONDS
+        self._was_missing = False
         self._copy: Reflector | None = None
         self._timer: IDelayedCall | None = None
+        self._stopping = Stopping()
 
     @property
     def served(self) -> bool:
@@ -144,13 +155,15 @@ class Publishing(Running):
             self._timer = None
         if self._copy is not None:
             ending.append(self._copy.stop())
+        ending.append(self._stopping.over())
         return DeferredList(ending)
 
     async def _look(self) -> None:
         try:
             await self._hub.list(PROFILES, label_selector=SELECTOR)
         except APIError:
-            self._timer = self._clock.callLater(SERVED_SECONDS, self.start)
+            self._was_missing = True
+            self._timer = self._clock.callLater(self._pause, self.start)
             return
         self._copy = Reflector(
             self._hub,
@@ -160,6 +173,17 @@ class Publishing(Running):
             on_change=self._changed,
         )
         self._copy.start()
+        if self._was_missing:
+            self._was_missing = False
+            self._copy.when_synced().addCallback(lambda _: self._appeared())
+
+    def _missing(self) -> None:
+        """The hub has not got the API any more: look for it until it is back."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self._stopping.add(copy.stop())
+            self._was_missing, self._pause = True, GONE_SECONDS
+            self._timer = self._clock.callLater(self._pause, self.start)
 
     def _crashed(self, failure: Failure) -> None:
         self._log.failure("looking for ClusterProfiles failed", failure)
@@ -186,8 +210,12 @@ class Publishing(Running):
         wanted = profile_of(space, version, known, self._now())
         try:
             return await self._put(wanted, known)
-        except (Conflict, NotFound):
+        except Conflict:
             return ""  # it is told of in a moment, and looked at again
+        except NotFound as refused:
+            if not refused.details.get("name"):  # it is no object that is not there
+                self._missing()
+            return ""
 
     async def _put(self, wanted: Object, known: Object | None) -> str:
         namespace, stored = wanted["metadata"]["namespace"], known

@@ -91,7 +91,7 @@ class SpaceLoop(Service):
             trim=imported.trimmed,
             on_change=self._ours_changed,
         )
-        self._publishing = Publishing(hub, clock, now, self._ours_changed)
+        self._publishing = Publishing(hub, clock, now, self._ours_changed, self._look_at_all)
         self._index = SpaceIndex(self._spaces.get)
         self._followers = Followers("spaces")
         self._around = Around(
@@ -208,6 +208,11 @@ class SpaceLoop(Service):
         if name:
             provider = (obj["metadata"].get("labels") or {}).get(spaces.PROVIDER_LABEL, "")
             self._add((obj["metadata"]["namespace"], name), str(provider))
+
+    def _look_at_all(self) -> None:
+        if self._begun:
+            for space in self._spaces:
+                self._add(key_of(space))
 
     def _provider_changed(self, name: str, physical: Physical | None) -> None:
         if not self._begun:
