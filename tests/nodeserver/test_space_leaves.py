@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -71,6 +72,14 @@ class SpaceLeavesTests(SynchronousTestCase):
         (node,) = registry.leaves.nodes().values()
         self.assertEqual((node.name, node.mode), ("one", "cluster"))
         self.assertEqual(node.annotations, {SPACE_ANNOTATION: "default/one"})
+
+    def test_none(self) -> None:
+        """That there are none of those that were chosen is said once, with whose."""
+        with capturedLogs() as told:
+            self.start("kpc")
+        said = [formatEvent(each) for each in told if each["log_namespace"].endswith("SpaceLeaves")]
+        expected = "no Space of provider kpc is a leaf cluster yet; each that appears becomes one"
+        self.assertEqual(said, [expected])
 
     def test_vanishes(self) -> None:
         """One that is deleted is a leaf no more, and says why."""

@@ -149,13 +149,14 @@ class ImportedTests(SynchronousTestCase):
         self.assertEqual(self.seen()["status"]["Phase"], "Ready")
 
     def test_unreachable(self) -> None:
-        """What cannot be reached is Unknown, and what was Ready stays so."""
+        """What cannot be reached is Unknown, and what was Ready stays so; there is one Event of it."""
         self.give()
         self.make()
         self.world.tokens.clear()
         self.world.settle(700)
         self.assertEqual(self.said(PHYSICAL_SPACE_READY), ("Unknown", "Unreachable"))
         self.assertEqual(self.seen()["status"]["Phase"], "Ready")
+        self.assertEqual(self.world.reasons("one"), ["Ready", "Unreachable"])
 
     def test_cannot_rotate(self) -> None:
         """Its credentials are its user's."""

@@ -119,7 +119,17 @@ class SpaceLeaves:
         self._notify = changed
         self._unfollow = self._client.follow(self)
         self._client.startService()
-        self._client.when_synced().addCallbacks(lambda _: changed(), lambda _: None)
+        self._client.when_synced().addCallbacks(self._known, lambda _: None)
+
+    def _known(self, _: object) -> None:
+        self._notify()
+        if not self.specs():
+            # A name that was misspelt looks just like this.
+            of = ", ".join(self._choice.providers)
+            self._log.info(
+                "no Space{of} is a leaf cluster yet; each that appears becomes one",
+                of=f" of provider {of}" if of else "",
+            )
 
     def stop(self) -> Deferred[Any]:
         """See :meth:`ISource.stop`."""

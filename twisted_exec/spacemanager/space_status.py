@@ -111,7 +111,10 @@ def intended(space: Object, physical: Physical | None, now: float) -> Object:
 
 
 def events(before: Object, after: Object) -> list[Tell]:
-    """What is worth an Event: what has become Ready, and each condition that has become bad."""
+    """
+    What is worth an Event: what has become Ready, each condition that has become bad, and that nobody can get to
+    what the Space stands for.
+    """
     told = []
     if after.get("Phase") == spaces.READY and before.get("Phase") != spaces.READY:
         told.append(
@@ -120,7 +123,9 @@ def events(before: Object, after: Object) -> list[Tell]:
     known = {one.get("type"): one for one in before.get("conditions") or ()}
     for one in after.get("conditions") or ():
         was = known.get(one["type"], {})
-        if one["status"] == "False" and one["reason"] not in (was.get("reason"), *_QUIET):
+        is_lost = one["type"] == PHYSICAL_SPACE_READY and one["reason"] == "Unreachable"
+        is_bad = one["status"] == "False" or is_lost
+        if is_bad and one["reason"] not in (was.get("reason"), *_QUIET):
             told.append(Tell("Warning", one["reason"], one["message"] or one["type"]))
     return list(dict.fromkeys(told))
 

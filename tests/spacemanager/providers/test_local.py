@@ -121,6 +121,15 @@ class KeptTests(TestCase):
             await second.list_spaces()
         self.assertIn(f"in use by process {os.getpid()}", caught.exception.message)
 
+    async def test_next_manager(self) -> None:
+        """What was made by a manager before is started, and not made; that is what is said until it serves."""
+        await self.usable(self.red)
+        await self.provider.close()
+        self.provider = self.world.make()
+        info = await self.provider.get(self.red)
+        self.assertEqual((info.state, info.message), (BUILDING, "it is being started"))
+        await self.until_state(self.red, USABLE)
+
     async def test_why_it_cannot_start(self) -> None:
         """What a process says last is told, as its space's state; it is tried ever less often."""
         said = "exec-standalone: the disk is full: free some"

@@ -80,7 +80,8 @@ class LocalSpace:
     ) -> None:
         self.record = record
         self._store, self._means, self._changed = store, means, changed
-        self._state, self._reason, self._message = BUILDING, "", ""
+        self._state, self._reason = BUILDING, ""
+        self._message = "it is being started" if record.made else ""
         self._ready = False
         self._run: Run | None = None
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
