@@ -37,6 +37,7 @@ door                      what is behind it
 :class:`IRootPods`        the Pods of the root on their Nodes: ``nodeserver.root_pods``
 :class:`ISpaceProvider`   makes control planes, and lists them: ``spacemanager.providers``
 :class:`IRotates`         besides it: that can give new credentials
+:class:`IKeptHere`        besides it: whose physical spaces are on the manager's host
 :class:`IProviders`       the providers of a space manager: ``spacemanager.providers_kept``
 :class:`IProviderView`    one of them, and what it told last: ``spacemanager.provider_view``
 :class:`ISpaces`          the Spaces that a manager keeps
@@ -93,6 +94,7 @@ from twisted_exec.runtimes.interfaces import (
 from twisted_exec.spacemanager.interfaces import (
     Access,
     Around,
+    IKeptHere,
     IProviders,
     IProviderView,
     IRotates,
@@ -171,6 +173,7 @@ __all__ = [
     "IHotPlug",
     "IKeeping",
     "IKept",
+    "IKeptHere",
     "IKubeClient",
     "ILeader",
     "ILeaf",

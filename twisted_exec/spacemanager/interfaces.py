@@ -174,6 +174,13 @@ class IRotates(Interface):
         """
 
 
+class IKeptHere(Interface):
+    """
+    A provider whose physical spaces are on the manager's own host; provided beside :class:`ISpaceProvider`.
+    Elsewhere there are none of them, which says nothing (see :mod:`.place`).
+    """
+
+
 @dataclass(frozen=True)
 class ProviderSpec:
     """
@@ -199,12 +206,14 @@ class Around:
     :param directory: absolute, private to the manager, made when it starts: each adaptor has a directory below
         it by its type.
     :param now: seconds since the epoch.
+    :param place: what that directory is called, see :func:`.place.place_of`.
     """
 
     hub: IKubeClient
     reactor: Any
     directory: str
     now: Callable[[], float]
+    place: str = ""
 
 
 MakeProvider = Callable[[ProviderSpec, Around], ISpaceProvider]

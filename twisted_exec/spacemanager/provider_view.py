@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.kinds.secrets import SECRETS
+from twisted_exec.api.spaces import PROVIDERS
 from twisted_exec.api.status import APIError
 from twisted_exec.kube.interfaces import Object
 from twisted_exec.kube.watch import Reflector
@@ -25,6 +26,7 @@ from twisted_exec.spacemanager.bounded import Bounded, Counting, bounded
 from twisted_exec.spacemanager.discovery import filter_of
 from twisted_exec.spacemanager.interfaces import (
     Around,
+    IKeptHere,
     IProviderView,
     ISpaceProvider,
     Look,
@@ -34,6 +36,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
 )
 from twisted_exec.spacemanager.looks import NOT_YET, Looks, not_asked
+from twisted_exec.spacemanager.place import PLACE, is_same, recorded_place, shown
 from twisted_exec.spacemanager.provider_copy import ProviderCopy
 from twisted_exec.spacemanager.provider_form import (
     NoSpec,
@@ -213,6 +216,12 @@ class ProviderView:
             self._failed = spec
             why = "its adaptor cannot be made; see the log of the manager"
             raise NoSpec("AdaptorFailed", why) from None
+        if IKeptHere.providedBy(made):
+            try:
+                await self._claim()
+            except (APIError, NoSpec):
+                await bounded(made, self.name, self._clock).close()
+                raise
         await self._let_go()
         if self._stopped:
             await bounded(made, self.name, self._clock).close()
@@ -224,6 +233,28 @@ class ProviderView:
         self._log.info("provider {name}: taken up ({type})", name=self.name, type=spec.type)
         self._changed(None)
         copy.start()
+
+    async def _claim(self) -> None:
+        """
+        Be who has its physical spaces, written before any is looked for.
+
+        :raises NoSpec: another has them.
+        :raises APIError: it cannot be written.
+        """
+        here, there = self._workshop.around.place, recorded_place(self.desc)
+        if there and not is_same(here, there):
+            raise NoSpec(
+                "KeptElsewhere",
+                f"its physical spaces are at {shown(there)}, and this manager has its own at {shown(here)}: have the "
+                "manager there lead, or bring that directory here (--state-dir); to give up what is there, take "
+                f"status.{PLACE} away",
+            )
+        if there:
+            return
+        version = self.desc["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": {PLACE: here}}
+        hub = self._workshop.around.hub
+        self.desc = await hub.patch(PROVIDERS, self.name, patch, subresource="status")
 
     async def _cannot(self, problem: NoSpec) -> None:
         if problem.why != self.synced.message:

@@ -169,7 +169,7 @@ class Providers(Service):
         trouble = await self.namespaces.ensure(name)
         view.become(desc)
         await view.renew()
-        await self._write(view, desc, trouble or view.synced)
+        await self._write(view, view.desc, trouble or view.synced)
 
     def _take(self, desc: Object) -> ProviderView:
         name = desc["metadata"]["name"]

@@ -28,6 +28,7 @@ from twisted_exec.observe.starting import Starting
 from twisted_exec.spacemanager import PROGRAM
 from twisted_exec.spacemanager.figures import CallFigures, SpaceFigures
 from twisted_exec.spacemanager.interfaces import Around, IProviders, ISpaces, MakeProvider
+from twisted_exec.spacemanager.place import place_of
 from twisted_exec.spacemanager.provider_view import Workshop
 from twisted_exec.spacemanager.providers_kept import Providers
 from twisted_exec.streaming.probes import ProbeRoutes
@@ -98,7 +99,7 @@ class SpaceManager(Starting):
         self.settings, self._client, self._reactor, self._now = settings, client, reactor, now
         self._makers, self._make_loop = makers, make_loop
         self._known: tuple[IProviders, ISpaces] | None = None
-        self._directory = ""
+        self._directory = self._place = ""
         self._port: IListeningPort | None = None
         self._is_serving = False
         self.health_address: IAddress | None = None
@@ -126,7 +127,7 @@ class SpaceManager(Starting):
 
     def _make(self) -> Sequence[Service]:
         """What is done while this one leads."""
-        around = Around(self._client, self._reactor, self._directory, self._now)
+        around = Around(self._client, self._reactor, self._directory, self._now, self._place)
         workshop = Workshop(around, self._makers, self._calls)
         providers = Providers(workshop, socket.gethostname())
         loop: Any = self._make_loop(providers, around)
@@ -139,7 +140,8 @@ class SpaceManager(Starting):
         """Answer probes; then stand for election."""
         try:
             self._directory = private_directory(self.settings.state_directory)
-        except TLSConfigError as problem:
+            self._place = place_of(self._directory)
+        except (TLSConfigError, OSError) as problem:
             raise TLSConfigError(f"--state-dir: {problem}") from None
         if self.settings.health_listen:
             routes = ProbeRoutes(self.health, self.registry)

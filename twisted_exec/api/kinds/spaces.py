@@ -228,6 +228,10 @@ _PROVIDER_STATUS = struct(
             default=spaces.INITIALIZING,
         ),
         "spaces": integer("How many Spaces it has."),
+        "place": string(
+            "Where its physical spaces are, when they are on a manager's host: the id of a state directory, and where "
+            "that lay."
+        ),
         "observedGeneration": integer("The metadata.generation that this was made from."),
         "conditions": METAV1_CONDITIONS,
     },

@@ -48,6 +48,7 @@ from twisted_exec.spacemanager.interfaces import (
     USABLE,
     Access,
     Around,
+    IKeptHere,
     ISpaceProvider,
     Physical,
     ProviderSpec,
@@ -127,7 +128,7 @@ class _Found:
     standing: Standing
 
 
-@implementer(ISpaceProvider)
+@implementer(ISpaceProvider, IKeptHere)
 class KindProvider:
     """
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.

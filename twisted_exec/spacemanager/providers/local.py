@@ -32,6 +32,7 @@ from twisted_exec.observe.running import Stopping
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     Around,
+    IKeptHere,
     IRotates,
     ISpaceProvider,
     Physical,
@@ -53,7 +54,7 @@ TEND_EVERY = 40
 """Every so many looks, each space is seen to."""
 
 
-@implementer(ISpaceProvider, IRotates)
+@implementer(ISpaceProvider, IKeptHere, IRotates)
 class LocalProvider:
     """
     :param store: nobody else's; opened by the first call.
