@@ -30,8 +30,9 @@ class ProbesTests(SynchronousTestCase):
         self.probed.append(contents)
         return Probed("digest", VALID, ANSWERS, "v1")
 
-    def look(self, *, was_well: bool) -> Probed | None:
-        return self.probes.look(KEY, CONTENTS, "it", "default", was_well=was_well)
+    def look(self, *, was_well: bool, is_away: bool = False) -> Probed | None:
+        told = {"was_well": was_well, "is_away": is_away}
+        return self.probes.look(KEY, CONTENTS, "it", "default", **told)
 
     def test_new(self) -> None:
         """New ones are probed at once, and the Space is told of."""
@@ -63,6 +64,20 @@ class ProbesTests(SynchronousTestCase):
         self.look(was_well=False)
         self.clock.advance(0)
         self.assertEqual(self.probed, [CONTENTS])
+
+    def test_away_and_back(self) -> None:
+        """What was found before a space could not be used for a while says nothing of it afterwards."""
+        self.look(was_well=False)
+        self.clock.advance(0)
+        for _ in range(3):
+            self.assertIsNotNone(self.look(was_well=False, is_away=True))
+            self.clock.advance(1)
+        self.assertEqual(len(self.probed), 1)
+        self.assertIsNone(self.look(was_well=False))
+        self.assertIsNone(self.look(was_well=False))
+        self.clock.advance(0)
+        self.assertEqual((len(self.probed), self.changed), (2, [KEY, KEY]))
+        self.assertIsNotNone(self.look(was_well=False))
 
     def test_turns_are_given_back(self) -> None:
         """Providers and namespaces that come and go leave nothing."""

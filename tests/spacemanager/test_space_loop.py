@@ -25,7 +25,7 @@ from twisted_exec.api.spaces import (
     SYNCED,
 )
 from twisted_exec.api.status import Forbidden, ServiceUnavailable
-from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, Physical
+from twisted_exec.spacemanager.interfaces import BROKEN, BUILDING, USABLE, Physical
 from twisted_exec.testing.cluster import unreachable
 from twisted_exec.testing.space_provider import MemorySpace
 
@@ -526,6 +526,22 @@ class CredentialTests(WorldTestCase):
         self.world.silent.clear()
         self.world.settle(130)
         self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("True", "Answers"))
+
+    def test_away_and_back(self) -> None:
+        """What a provider says can be used again is Ready when it was probed again, and not by what it was before."""
+        self.ready()
+        self.spaces.spaces[ONE].state = BUILDING
+        self.spaces.tell(ONE)
+        self.world.settle(5)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY)[0], "False")
+        self.world.silent.add(ONE)
+        self.spaces.spaces[ONE].state = USABLE
+        self.spaces.tell(ONE)
+        self.world.settle(30)
+        self.assertEqual(self.world.said("one", PHYSICAL_SPACE_READY), ("Unknown", "Unreachable"))
+        self.world.silent.clear()
+        self.world.settle(130)
+        self.assertEqual(self.world.phase("one"), "Ready")
 
     def test_never_reached(self) -> None:
         """What nobody could reach was never Ready."""

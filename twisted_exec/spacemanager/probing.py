@@ -40,6 +40,7 @@ class _Kept:
     provider: str
     backoff: Backoff
     in_no_hurry: bool = False
+    was_away: bool = False
     found: Probed | None = None
     timer: IDelayedCall | None = None
     running: Deferred[None] | None = None
@@ -68,13 +69,22 @@ class Probes:
         return len(self._kept)
 
     def look(
-        self, key: Key, contents: Contents, what: str, provider: str, *, was_well: bool = False
+        self,
+        key: Key,
+        contents: Contents,
+        what: str,
+        provider: str,
+        *,
+        was_well: bool = False,
+        is_away: bool = False,
     ) -> Probed | None:
         """
         What is known of a Space's kubeconfigs; of new ones nothing yet, and it is found out.
 
         :param what: to call it in messages.
         :param was_well: they were found to be well by somebody before us: there is no hurry.
+        :param is_away: the provider says that what they lead to cannot be used.  When it can be, what was found before
+            counts no more.
         """
         if not contents:
             self.forget(key)
@@ -84,6 +94,10 @@ class Probes:
             if known.in_no_hurry and not was_well:
                 known.in_no_hurry = False  # it was well, and is not any more
                 self.again(key)
+            if known.was_away and not is_away:
+                known.found = None
+                self.again(key)
+            known.was_away = is_away
             return known.found
         self.forget(key)
         backoff = Backoff(FIRST_SECONDS, LONGEST_SECONDS, self._random)

@@ -259,8 +259,14 @@ class SpaceWork:
         known = (self.space.get("status") or {}).get("Phase")
         what = f"the kubeconfig of space {self._namespace}/{self._name}"
         was_well = known == spaces.READY and self._memory.probed is None
+        is_away = isinstance(self._answer, SpaceInfo) and self._answer.state != USABLE
         found = self._around.probes.look(
-            self._key, contents, what, provider.name, was_well=was_well and not self._done
+            self._key,
+            contents,
+            what,
+            provider.name,
+            was_well=was_well and not self._done,
+            is_away=is_away,
         )
         self._memory.probed = found
         return found
