@@ -134,7 +134,7 @@ class UsersTests(ReloadCase):
         while not await self.is_known(kubeconfig):
             await pause()
         adas = await watch(kubeconfig, "sh")
-        await self.works(adas)
+        await adas.until(rb"42\r\n")  # she looks on, and sees what was there: somebody else drives
         await self.works(self.screen)
         path.write_bytes(today)
         while await self.is_known(kubeconfig):

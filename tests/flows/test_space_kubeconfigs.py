@@ -15,6 +15,9 @@ from tests.flows import kubectls, programs
 from tests.spaces.hub import HubTestCase
 from twisted_exec.api.kinds import NAMESPACES
 
+FIRST, NEXT = "before-the-rotation", "behind-the-rotation"
+"""Tokens: nothing that base64 could say by chance."""
+
 
 class SpaceKubeconfigTests(HubTestCase):
     """The oldest kubectl and the newest."""
@@ -24,8 +27,8 @@ class SpaceKubeconfigTests(HubTestCase):
 
     async def setUp(self) -> None:
         await super().setUp()
-        await self.start_space("t1")
-        await self.put_space(self.config("t1"))
+        await self.start_space(FIRST)
+        await self.put_space(self.config(FIRST))
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
         self.hub = os.path.abspath(self.kubeconfig("user-admin"))
@@ -64,22 +67,22 @@ class SpaceKubeconfigTests(HubTestCase):
         """
         path, static = await self.write(), await self.write("--static")
         with open(path, "rb") as file:
-            self.assertNotIn(b"t1", file.read())
+            self.assertNotIn(FIRST.encode(), file.read())
         oldest, *_, newest = kubectls.found()
-        self.assertEqual(await self.who(oldest, path), "space-t1")
+        self.assertEqual(await self.who(oldest, path), f"space-{FIRST}")
         words = ["get", "namespaces", "--watch", "-o", "name"]
         watching = programs.start([self.kubectl[newest], *words], env=self.environment(path))
         self.addCleanup(watching.stop)
         await watching.until(rb"namespace/default")
-        await self.put_secret(self.config("t2"))
-        await self.take("t2")
+        await self.put_secret(self.config(NEXT))
+        await self.take(NEXT)
         for name in (oldest, newest):
-            self.assertEqual(await self.who(name, path), "space-t2")
+            self.assertEqual(await self.who(name, path), f"space-{NEXT}")
         self.assertIn("Unauthorized", await self.who(newest, static))
-        client = self.space_client("t2")
+        client = self.space_client(NEXT)
         await client.create(NAMESPACES.resource, {"metadata": {"name": "later"}})
         await watching.until(rb"namespace/later")
-        await self.put_secret(self.config("t2", "https://elsewhere.example:6443"))
+        await self.put_secret(self.config(NEXT, "https://elsewhere.example:6443"))
         told = await self.who(newest, path)
         self.assertIn("space default/one is at https://elsewhere.example:6443, and not at", told)
         self.assertIn("twisted-exec space kubeconfig", told)
