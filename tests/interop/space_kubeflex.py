@@ -403,7 +403,7 @@ class ManagerTests(TestCase):
         cluster = self.cluster = self.world.cluster
         for path in sorted(CRD_FILES.glob("*.yaml")):
             cluster.apply(*yaml.safe_load_all(path.read_text()))
-        arguments = ["--health-listen=", "--lease=", "--state-dir=manager", "--providers=kubeflex"]
+        arguments = ["--health-listen=", "--state-dir=manager", "--providers=kubeflex"]
         cluster.programs.run(
             "manager",
             *ours("exec-spacemanager"),
