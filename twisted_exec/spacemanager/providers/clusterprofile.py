@@ -30,6 +30,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
+from twisted_exec.spacemanager.providers.asked import Asked
 from twisted_exec.spacemanager.providers.clusterprofile_reading import (
     PUSHED_FOR,
     Found,
@@ -59,8 +60,10 @@ MAX_NAMESPACES = 10
 
 
 @implementer(ISpaceProvider)
-class ClusterProfiles:
+class ClusterProfiles(Asked):
     """
+    To make one is always refused, to delete one if it is there.
+
     :param cluster: that has the inventory.
     :param name: the SpaceProviderDesc's, for messages.
     """
@@ -74,26 +77,6 @@ class ClusterProfiles:
         self._watches = Watches(cluster.client, clock, lambda hints: _Followed(hints, there))
         self._verdicts = Verdicts()
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`; always refused."""
-        return Deferred.fromCoroutine(self._create(physical))
-
-    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`; refused of what is there."""
-        return Deferred.fromCoroutine(self._delete(physical))
-
-    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
-        return Deferred.fromCoroutine(self._list_spaces())
-
-    def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
-        return Deferred.fromCoroutine(self._list_names())
-
-    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
-        return Deferred.fromCoroutine(self._get(physical))
-
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""
         return self._watches.add(changed)
@@ -102,7 +85,7 @@ class ClusterProfiles:
         """See :meth:`ISpaceProvider.close`."""
         return self._watches.close().addCallback(lambda _: self._cluster.close())
 
-    async def _create(self, physical: Physical) -> None:
+    async def _create(self, physical: Physical, wanted: Wanted) -> None:
         if await self._find(physical) is not None:
             taken = AlreadyExists(PROFILES.plural, physical.name, PROFILES.group)
             taken.message += ", and was not made for this Space; make that Space unmanaged"
@@ -112,7 +95,7 @@ class ClusterProfiles:
             " have the cluster made where its inventory is, or choose another provider"
         )
 
-    async def _delete(self, physical: Physical) -> None:
+    async def _delete(self, physical: Physical, owner: str) -> None:
         if await self._find(physical) is not None:
             raise Conflict(
                 f"the cluster {physical} was not made for this Space, and is left as it is;"

@@ -57,6 +57,7 @@ from twisted_exec.spacemanager.providers.accounts import (
     asked_token,
     made_account,
 )
+from twisted_exec.spacemanager.providers.asked import Asked
 from twisted_exec.spacemanager.providers.hints import Changed, unmanaged
 from twisted_exec.spacemanager.providers.kcp_config import (
     KcpSettings,
@@ -100,8 +101,11 @@ async def _nothing_found() -> Sequence[Physical]:
 
 
 @implementer(ISpaceProvider, IRotates)
-class KcpProvider:
+class KcpProvider(Asked):
     """
+    Parameters of what is made are ``type`` and ``typePath``.  Lists are without access; a rotated token is good until
+    its end.
+
     :param client: of the kcp server; resources say in which workspace they are.
     :param clock: provides ``IReactorTime``.
     :param now: seconds since the epoch.
@@ -135,26 +139,6 @@ class KcpProvider:
         for parent in self._configured:
             self._remember(parent)
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`; parameters are ``type`` and ``typePath``."""
-        return Deferred.fromCoroutine(self._create(physical, wanted))
-
-    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
-        return Deferred.fromCoroutine(self._delete(physical, owner))
-
-    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`; without access."""
-        return Deferred.fromCoroutine(self._list())
-
-    def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
-        return self.list_spaces().addCallback(lambda infos: [info.physical for info in infos])
-
-    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
-        return Deferred.fromCoroutine(self._get(physical))
-
     def rotate(self, physical: Physical) -> Deferred[None]:
         """See :meth:`IRotates.rotate`: another token; the one before is good until its end."""
         return Deferred.fromCoroutine(self._rotate(physical))
@@ -173,7 +157,7 @@ class KcpProvider:
 
     # What is there.
 
-    async def _list(self) -> Sequence[SpaceInfo]:
+    async def _list_spaces(self) -> Sequence[SpaceInfo]:
         if self._found_before is not None:
             # A list without them would say that they are gone.
             for physical in await self._found_before():

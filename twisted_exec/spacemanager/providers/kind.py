@@ -56,6 +56,7 @@ from twisted_exec.spacemanager.interfaces import (
     Wanted,
 )
 from twisted_exec.spacemanager.providers.access import clean
+from twisted_exec.spacemanager.providers.asked import Asked
 from twisted_exec.spacemanager.providers.hints import Changed
 from twisted_exec.spacemanager.providers.kind_cli import KindCli, Ran, kill_group
 from twisted_exec.spacemanager.providers.kind_clusters import (
@@ -129,8 +130,10 @@ class _Found:
 
 
 @implementer(ISpaceProvider, IKeptHere)
-class KindProvider:
+class KindProvider(Asked):
     """
+    The parameter of what is made is ``image``.  Lists tell of each as it was when it was looked at last.
+
     :param reactor: provides ``IReactorTime``, ``IReactorTCP`` and ``IReactorProcess``.
     :param now: seconds since the epoch.
     """
@@ -151,26 +154,6 @@ class KindProvider:
         self._closing = Stopping()
         self._poll = Poll(reactor, self._listed_names, self._unsettled)
 
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`; the parameter is ``image``."""
-        return Deferred.fromCoroutine(self._create(physical, wanted))
-
-    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
-        return Deferred.fromCoroutine(self._delete(physical, owner))
-
-    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`: as each was when it was looked at last."""
-        return Deferred.fromCoroutine(self._list())
-
-    def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
-        return self.list_spaces().addCallback(lambda infos: [info.physical for info in infos])
-
-    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
-        return Deferred.fromCoroutine(self._get(physical))
-
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`: kind tells nobody, so it is asked every few seconds."""
         return self._poll.add(changed)
@@ -184,7 +167,7 @@ class KindProvider:
 
     # What is there.
 
-    async def _list(self) -> Sequence[SpaceInfo]:
+    async def _list_spaces(self) -> Sequence[SpaceInfo]:
         names = set(self._records.names())
         before = {name: self._read(name) for name in names}
         listed = set(await self._listed_names())

@@ -33,6 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
+from twisted_exec.spacemanager.providers.asked import Asked
 from twisted_exec.spacemanager.providers.hints import Changed, Hints, Watches, bare, unmanaged
 from twisted_exec.spacemanager.providers.kubeflex_reading import (
     CONTROLPLANES,
@@ -57,7 +58,7 @@ _AGAIN_SECONDS = 5
 
 
 @implementer(ISpaceProvider)
-class KubeFlex:
+class KubeFlex(Asked):
     """
     :param cluster: where KubeFlex is.
     :param clock: for what follows it.
@@ -78,26 +79,6 @@ class KubeFlex:
         self._allowed, self._allowing = allowed, allowing
         self._watches = Watches(cluster.client, clock, _Followed)
         self._verdicts = Verdicts()
-
-    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.create`."""
-        return Deferred.fromCoroutine(self._create(physical, wanted))
-
-    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
-        """See :meth:`ISpaceProvider.delete`."""
-        return Deferred.fromCoroutine(self._delete(physical, owner))
-
-    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
-        """See :meth:`ISpaceProvider.list_spaces`."""
-        return Deferred.fromCoroutine(self._list_spaces())
-
-    def list_names(self) -> Deferred[Sequence[Physical]]:
-        """See :meth:`ISpaceProvider.list_names`."""
-        return Deferred.fromCoroutine(self._list_names())
-
-    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
-        """See :meth:`ISpaceProvider.get`."""
-        return Deferred.fromCoroutine(self._get(physical))
 
     def watch(self, changed: Changed) -> Callable[[], None]:
         """See :meth:`ISpaceProvider.watch`."""

@@ -1,0 +1,52 @@
+"""
+The calls of an adaptor that has to ask somebody, and so answers in coroutines.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+
+from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, Wanted
+
+
+class Asked(ABC):
+    """:class:`ISpaceProvider`, but for what is followed and how it is closed."""
+
+    def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.create`."""
+        return Deferred.fromCoroutine(self._create(physical, wanted))
+
+    def delete(self, physical: Physical, owner: str) -> Deferred[None]:
+        """See :meth:`ISpaceProvider.delete`."""
+        return Deferred.fromCoroutine(self._delete(physical, owner))
+
+    def list_spaces(self) -> Deferred[Sequence[SpaceInfo]]:
+        """See :meth:`ISpaceProvider.list_spaces`."""
+        return Deferred.fromCoroutine(self._list_spaces())
+
+    def list_names(self) -> Deferred[Sequence[Physical]]:
+        """See :meth:`ISpaceProvider.list_names`."""
+        return Deferred.fromCoroutine(self._list_names())
+
+    def get(self, physical: Physical) -> Deferred[SpaceInfo]:
+        """See :meth:`ISpaceProvider.get`."""
+        return Deferred.fromCoroutine(self._get(physical))
+
+    @abstractmethod
+    async def _create(self, physical: Physical, wanted: Wanted) -> None: ...
+
+    @abstractmethod
+    async def _delete(self, physical: Physical, owner: str) -> None: ...
+
+    @abstractmethod
+    async def _list_spaces(self) -> Sequence[SpaceInfo]: ...
+
+    async def _list_names(self) -> Sequence[Physical]:
+        """Where names are no cheaper than all else."""
+        return [info.physical for info in await self._list_spaces()]
+
+    @abstractmethod
+    async def _get(self, physical: Physical) -> SpaceInfo: ...
