@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted_exec.api import spaces
 from twisted_exec.api.status import BadGateway
 from twisted_exec.spacemanager import space_plan as plans
+from twisted_exec.spacemanager import space_steps as acts
 from twisted_exec.spacemanager.interfaces import (
     BROKEN,
     BUILDING,
@@ -78,7 +79,7 @@ def seens(draw: Any) -> plans.Seen:
     probed = draw(
         st.sampled_from([None, Probed("", VALID, ANSWERS), Probed("", ("False", "R", ""), ANSWERS)])
     )
-    done = draw(st.frozensets(st.sampled_from([plans.Create, plans.Delete, plans.Rotate])))
+    done = draw(st.frozensets(st.sampled_from([acts.Create, acts.Delete, acts.Rotate])))
     return plans.Seen(
         space, provider, answer, {"External": secret}, probed, None, done, now=1_800_000_000.0
     )
@@ -93,19 +94,19 @@ class PlanTests(SynchronousTestCase):
         planned = plans.plan(seen)
         kinds = {type(step) for step in planned.steps}
         info = seen.answer if isinstance(seen.answer, SpaceInfo) else None
-        if plans.Delete in kinds:
+        if acts.Delete in kinds:
             assert info is not None
             self.assertTrue(seen.is_managed and seen.is_going and info.owner in (UID, None))
-        if plans.DeleteSpace in kinds:
+        if acts.DeleteSpace in kinds:
             self.assertFalse(seen.is_managed)
             self.assertIn("labels", seen.space["metadata"])
             self.assertTrue(seen.provider.is_gone or not seen.provider.passes or seen.rival)
-        if plans.DeleteSecret in kinds:
+        if acts.DeleteSecret in kinds:
             secret = seen.secrets["External"]
             assert secret is not None
             self.assertIn("ownerReferences", secret["metadata"])
         for step in planned.steps:
-            if isinstance(step, plans.SetFinalizers):
+            if isinstance(step, acts.SetFinalizers):
                 known = seen.space["metadata"]["finalizers"]
                 self.assertEqual("x/y" in step.finalizers, "x/y" in known)
 
@@ -114,13 +115,13 @@ class PlanTests(SynchronousTestCase):
         """What is made is held by a finalizer, and written down, before."""
         planned = plans.plan(seen)
         kinds = [type(step) for step in planned.steps]
-        if plans.Create in kinds:
+        if acts.Create in kinds:
             self.assertTrue(seen.is_managed and not seen.is_going)
             self.assertIn(spaces.FINALIZER, seen.space["metadata"]["finalizers"])
-            intends = kinds.index(plans.Intend) if plans.Intend in kinds else -1
+            intends = kinds.index(acts.Intend) if acts.Intend in kinds else -1
             recorded = "physicalSpace" in seen.space.get("status", {})
             self.assertTrue(recorded or intends >= 0)
-            self.assertLess(intends, kinds.index(plans.Create))
+            self.assertLess(intends, kinds.index(acts.Create))
 
     @given(seen=seens())
     def test_let_go(self, seen: plans.Seen) -> None:
@@ -128,7 +129,7 @@ class PlanTests(SynchronousTestCase):
         if not seen.is_managed or not seen.is_going:
             return
         planned = plans.plan(seen)
-        off = [step for step in planned.steps if isinstance(step, plans.SetFinalizers)]
+        off = [step for step in planned.steps if isinstance(step, acts.SetFinalizers)]
         if not off or spaces.FINALIZER not in seen.space["metadata"]["finalizers"]:
             return
         never = "physicalSpace" not in seen.space.get("status", {})

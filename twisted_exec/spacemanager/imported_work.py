@@ -23,8 +23,8 @@ from twisted_exec.kube.watch import Key
 from twisted_exec.spacemanager import imported
 from twisted_exec.spacemanager.probe import Probe
 from twisted_exec.spacemanager.probed import Probed
-from twisted_exec.spacemanager.space_plan import Tell
 from twisted_exec.spacemanager.space_status import events
+from twisted_exec.spacemanager.space_steps import Tell
 from twisted_exec.spacemanager.space_work import Around, Over, delete_ours
 
 TROUBLE_SECONDS = 15.0

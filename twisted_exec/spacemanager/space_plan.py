@@ -44,6 +44,19 @@ from twisted_exec.spacemanager.naming import (
     was_found,
 )
 from twisted_exec.spacemanager.probed import Probed
+from twisted_exec.spacemanager.space_steps import (
+    Create,
+    Delete,
+    DeleteSecret,
+    DeleteSpace,
+    Intend,
+    LookAgain,
+    Rotate,
+    SetFinalizers,
+    Step,
+    Tell,
+    WriteSecret,
+)
 
 SOON_SECONDS = 2.0
 """Until what is being made or deleted is looked at again, though nobody has told of it."""
@@ -85,77 +98,6 @@ class Absent:
 ABSENT = Absent()
 Answer = SpaceInfo | Absent | None
 """What the adaptor told of the physical space; ``None`` when it was not asked, or did not answer."""
-
-
-@dataclass(frozen=True)
-class SetFinalizers:
-    finalizers: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Intend:
-    """Write in ``status`` what will be asked for; ``None`` for nothing."""
-
-    physical: Physical | None
-
-
-@dataclass(frozen=True)
-class Create:
-    """Have the physical space made."""
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Have the physical space deleted."""
-
-
-@dataclass(frozen=True)
-class Rotate:
-    """Have new credentials made."""
-
-
-@dataclass(frozen=True)
-class WriteSecret:
-    viewpoint: str
-    access: Access
-
-
-@dataclass(frozen=True)
-class DeleteSecret:
-    viewpoint: str
-
-
-@dataclass(frozen=True)
-class DeleteSpace:
-    """Delete the object, which is ours."""
-
-
-@dataclass(frozen=True)
-class LookAgain:
-    """Have the provider asked again, by whoever keeps what it lists."""
-
-
-@dataclass(frozen=True)
-class Tell:
-    """An Event."""
-
-    type: str
-    reason: str
-    message: str
-
-
-Step = (
-    SetFinalizers
-    | Intend
-    | Create
-    | Delete
-    | Rotate
-    | WriteSecret
-    | DeleteSecret
-    | DeleteSpace
-    | LookAgain
-    | Tell
-)
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,8 @@ from twisted_exec.spacemanager import space_secrets
 from twisted_exec.spacemanager.interfaces import BUILDING, Physical, SpaceInfo
 from twisted_exec.spacemanager.naming import PHYSICAL_SPACE, viewpoints_of, was_found
 from twisted_exec.spacemanager.probed import Probed
-from twisted_exec.spacemanager.space_plan import (
-    Plan,
-    Rotate,
-    Seen,
-    Tell,
-    WriteSecret,
-    asked_to_rotate,
-    no_provider,
-)
+from twisted_exec.spacemanager.space_plan import Plan, Seen, asked_to_rotate, no_provider
+from twisted_exec.spacemanager.space_steps import Rotate, Tell, WriteSecret
 
 _MAKING = ("Creating", "CreateFailed")
 _NOT_PROBED: Told = ("Unknown", "NotProbed", "nobody has looked yet")

@@ -21,6 +21,7 @@ from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff, Key
 from twisted_exec.spacemanager import space_plan as plans
 from twisted_exec.spacemanager import space_secrets
+from twisted_exec.spacemanager import space_steps as acts
 from twisted_exec.spacemanager.interfaces import (
     USABLE,
     IProviderView,
@@ -52,7 +53,7 @@ FRESH_SECONDS = 300.0
 _REFUSALS = (BadRequest.code, Invalid.code)
 """What an adaptor says of names that there can be none of: that is the Space's fault, not its provider's."""
 
-_ADAPTOR = (plans.Create, plans.Delete, plans.Rotate)
+_ADAPTOR = (acts.Create, acts.Delete, acts.Rotate)
 
 Record = Callable[[Object, str, str, str], None]
 """Tells an Event about a Space: the object, type, reason and message."""
@@ -130,7 +131,7 @@ class SpaceWork:
         self._trouble: APIError | None = None
         self._refused: plans.Refused | None = None
         self._done: set[type] = set()
-        self._told: list[plans.Tell] = []
+        self._told: list[acts.Tell] = []
 
     async def run(self) -> float | None:
         """
@@ -277,7 +278,7 @@ class SpaceWork:
 
     # What is done.
 
-    async def _steps(self, steps: Sequence[plans.Step]) -> None:
+    async def _steps(self, steps: Sequence[acts.Step]) -> None:
         for step in steps:
             try:
                 await self._step(step)
@@ -289,28 +290,28 @@ class SpaceWork:
                 return
             self._done.add(type(step))
 
-    async def _step(self, step: plans.Step) -> None:
-        if isinstance(step, plans.Tell):
+    async def _step(self, step: acts.Step) -> None:
+        if isinstance(step, acts.Tell):
             self._told.append(step)
-        elif isinstance(step, plans.LookAgain):
+        elif isinstance(step, acts.LookAgain):
             assert self._view is not None
             self._view.look_again(physical_of(self.space))
         elif isinstance(step, _ADAPTOR):
             await self._by_adaptor(step)
-        elif isinstance(step, plans.WriteSecret):
+        elif isinstance(step, acts.WriteSecret):
             await self._write_secret(step)
-        elif isinstance(step, plans.DeleteSecret):
+        elif isinstance(step, acts.DeleteSecret):
             await self._delete_secret(step.viewpoint)
         else:
             await self._in_hub(step)
 
-    async def _in_hub(self, step: plans.SetFinalizers | plans.Intend | plans.DeleteSpace) -> None:
+    async def _in_hub(self, step: acts.SetFinalizers | acts.Intend | acts.DeleteSpace) -> None:
         hub, metadata = self._around.hub, self.space["metadata"]
-        if isinstance(step, plans.DeleteSpace):
+        if isinstance(step, acts.DeleteSpace):
             await self._gone(
                 hub.delete(spaces.SPACES, self._name, self._namespace, uid=metadata["uid"])
             )
-        elif isinstance(step, plans.SetFinalizers):
+        elif isinstance(step, acts.SetFinalizers):
             named = {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]}
             patch = {"metadata": {**named, "finalizers": list(step.finalizers)}}
             self.space = await self._gone(
@@ -327,17 +328,17 @@ class SpaceWork:
         except NotFound:
             raise Over from None
 
-    async def _by_adaptor(self, step: plans.Create | plans.Delete | plans.Rotate) -> None:
+    async def _by_adaptor(self, step: acts.Create | acts.Delete | acts.Rotate) -> None:
         assert self._view is not None
         physical, uid = physical_of(self.space), self.space["metadata"]["uid"]
         provider, self._is_asked = self._view.provider, False
-        if isinstance(step, plans.Delete):
+        if isinstance(step, acts.Delete):
             await self._delete(physical, uid)
-        elif isinstance(step, plans.Rotate):
+        elif isinstance(step, acts.Rotate):
             if not plans.asked_to_rotate(self.space):
                 self._memory.rotated_at = self._seconds()
             await IRotates(provider).rotate(physical)
-            self._told.append(plans.Tell("Normal", "Rotated", "new credentials were made"))
+            self._told.append(acts.Tell("Normal", "Rotated", "new credentials were made"))
         else:
             await self._create(physical, uid)
         self._memory.told = None
@@ -397,7 +398,7 @@ class SpaceWork:
         else:
             self._secrets[viewpoint] = found
 
-    async def _write_secret(self, step: plans.WriteSecret) -> None:
+    async def _write_secret(self, step: acts.WriteSecret) -> None:
         hub, before = self._around.hub, self._secrets[step.viewpoint]
         narrow = space_secrets.narrowed(step.access, step.viewpoint, self._name)
         form = space_secrets.form(narrow, step.viewpoint, self.space, before, self._around.now())
