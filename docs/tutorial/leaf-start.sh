@@ -1,4 +1,4 @@
-# The certificates of two clusters, and their API servers: sh leaf-start.sh
+# Create certificates for a root and a leaf cluster, and start both API servers: sh leaf-start.sh
 set -e
 for cluster in root:6443 leaf:6444; do
   name=${cluster%:*} port=${cluster#*:}

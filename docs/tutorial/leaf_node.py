@@ -1,8 +1,8 @@
 """
-A node of a leaf cluster that is this laptop: ``python leaf_node.py DIRECTORY``.
+A node for the leaf cluster of the tutorial: ``python leaf_node.py DIRECTORY``.
 
-It takes every Pod that no node has, runs its containers as commands of this host, and tells the API
-server how they are.  The directory is that of the leaf's certificates, see the tutorial.
+Bind every Pod without a node to this host, run its containers as commands, and report their status to
+the API server.  DIRECTORY holds the leaf's certificates and the kubeconfig ``admin``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POD = NODE_PODS.resource
 
 
 class Laptop:
-    """The node."""
+    """The node ``laptop``: a kubelet and a watch of all Pods."""
 
     def __init__(self, reactor: Any, directory: str, port: int = PORT) -> None:
         self.port = port
@@ -41,12 +41,12 @@ class Laptop:
         self.pods = Reflector(self.client, POD, reactor, on_change=self.changed)
 
     async def start(self) -> None:
-        """Be a node."""
+        """Listen as a kubelet, register the Node, then watch Pods."""
         listening = await self.kubelet.listen(f"tcp:{self.port}:interface=127.0.0.1")
         try:
             await self.client.create(NODES.resource, {"metadata": {"name": NODE}})
-        except APIError as refused:
-            if refused.code != Conflict.code:  # it is there already
+        except APIError as error:
+            if error.code != Conflict.code:  # the Node of an earlier run is welcome
                 raise
         status = {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -59,18 +59,18 @@ class Laptop:
         self.pods.start()
 
     async def stop(self) -> None:
-        """Be one no longer."""
+        """Stop watching, end all containers, close connections."""
         await self.pods.stop()
         await self.kubelet.stop()
         await self.client.close()
 
     def changed(self, before: Any, pod: Any) -> None:
-        """A Pod is new, another, or gone."""
+        """Handle a Pod that was added, modified or deleted (``pod`` is ``None``)."""
         if pod is not None:
-            Deferred.fromCoroutine(self.look(pod)).addErrback(log.err)
+            Deferred.fromCoroutine(self.reconcile(pod)).addErrback(log.err)
 
-    async def look(self, pod: Any) -> None:
-        """Take it, run it or end it."""
+    async def reconcile(self, pod: Any) -> None:
+        """Bind, run or end a Pod."""
         metadata, node = pod["metadata"], pod["spec"].get("nodeName")
         namespace, name = metadata["namespace"], metadata["name"]
         if metadata.get("deletionTimestamp"):
@@ -79,13 +79,13 @@ class Laptop:
             target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
             await self.client.create(POD, target, namespace, subresource="binding", name=name)
         elif node == NODE and (namespace, name) not in self.kubelet.pods:
-            containers = {one["name"]: container(one) for one in pod["spec"]["containers"]}
+            containers = {spec["name"]: container(spec) for spec in pod["spec"]["containers"]}
             self.kubelet.add(namespace, name, containers)
             status = {"status": self.running(pod)}
             await self.client.patch(POD, name, status, namespace, subresource="status")
 
     async def end(self, namespace: str, name: str) -> None:
-        """Say that nothing of it is left."""
+        """End the containers, then remove the Pod object."""
         if (namespace, name) in self.kubelet.pods:
             self.kubelet.remove(namespace, name)
         try:
@@ -94,9 +94,9 @@ class Laptop:
             pass
 
     def running(self, pod: Any) -> Any:
-        """The status of a Pod whose containers run."""
+        """Return the status of a Pod whose containers run."""
         now = timestamp(self.reactor.seconds())
-        names = [one["name"] for one in pod["spec"]["containers"]]
+        names = [spec["name"] for spec in pod["spec"]["containers"]]
         state = {"running": {"startedAt": now}}
         return {
             "phase": "Running",
@@ -105,25 +105,29 @@ class Laptop:
             "startTime": now,
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
             "containerStatuses": [
-                {"name": each, "ready": True, "restartCount": 0, "state": state} for each in names
+                {"name": name, "ready": True, "restartCount": 0, "state": state} for name in names
             ],
         }
 
 
-def container(told: Any) -> Container:
-    """A container of a Pod, as a command of this host."""
-    environment = {one["name"]: one["value"] for one in told.get("env", []) if "value" in one}
-    command = [*told.get("command", []), *told.get("args", [])]
-    return Container(command, tty=told.get("tty", False), environment=environment)
+def container(spec: Any) -> Container:
+    """Return a container of a Pod spec as a command of this host."""
+    environment = {
+        variable["name"]: variable["value"]
+        for variable in spec.get("env", [])
+        if "value" in variable
+    }
+    command = [*spec.get("command", []), *spec.get("args", [])]
+    return Container(command, tty=spec.get("tty", False), environment=environment)
 
 
 async def main(reactor: Any, directory: str) -> None:
-    """Run until it is interrupted."""
+    """Run until a signal arrives."""
     laptop = Laptop(reactor, directory)
     try:
         await laptop.start()
-    except APIError as refused:
-        sys.exit(f"leaf_node.py: {refused.message}")
+    except APIError as error:
+        sys.exit(f"leaf_node.py: {error.message}")
     print(f"node {NODE} is ready", flush=True)
     reactor.addSystemEventTrigger(
         "before", "shutdown", lambda: Deferred.fromCoroutine(laptop.stop())
