@@ -35,46 +35,48 @@ _PAGE = """\
 Clients
 =======
 
-What clients that know nothing of this project make of it.  Each cell was tried by a
-process of that client, against ``exec-standalone`` and a shell in a pseudo-terminal; the
-tests try them again, and compare.  The last kubectl is the newest release, built from its
-Go modules; it and Chromium are tried by ``tox -e interop``.
+This page shows which features of the API server work with unmodified clients: kubectl in several
+versions, client libraries and a browser.  Each cell was tested with a process of that client
+against ``exec-standalone`` and a shell in a pseudo-terminal.  The test suite repeats the tests and
+compares the results.  The last kubectl is the newest release, built from its Go modules;
+``tox -e interop`` tests it and Chromium.
 
 {table}
 The columns
 -----------
 
 get
-    A list, one object and one field of it, of machines and of the Pods that they are
-    shown as.
+    Reads a list, one object and one field of it, of machines and of the Pods that represent
+    them.
 watch
-    A change of a machine is told when it happens.
+    Receives a change of a machine when it happens.
 apply
-    Created, changed, and unchanged, by the client.
+    The client creates an object, changes it, and applies it again without a change.
 server-side apply
-    A second manager is told of a conflict, and takes the field over by force.
+    A second manager gets a conflict, and takes the field over by force.
 explain
-    The fields of a machine and of a Pod, from OpenAPI.
+    Shows the fields of a machine and of a Pod, from OpenAPI.
 can-i
-    Who may open the console, and who may not.
+    Answers yes for a user who may open the console and no for a user who may not.
 attach, exec
-    The console of a machine as that of a Pod, with ``console`` as the command: a question
-    and its answer, in a terminal where the client has one.
+    Opens a machine's console as that of a Pod, with ``console`` as the command: sends input and
+    reads the answer, in a terminal if the client has one.
 logs -f
-    What was printed before, and then what is.
+    Shows earlier output, then new output as it is printed.
 console
-    ``kubectl console``, at a terminal, and away by its escape key.
+    Runs ``kubectl console`` at a terminal and leaves by its escape key.
 stdin EOF
-    When input ends, that attachment ends after two seconds of quiet, with success; the
-    machine and its other viewers go on.  By every way to a console that the client has.
+    After the end of input, the attachment ends with success once there was no output for two
+    seconds; the machine and its other viewers continue.  Tested for every command of the client
+    that opens a console.
 resize
-    The machine's terminal has the size of the client's window.
+    The machine's terminal takes the size of the client's window.
 exit status
-    A process that exits with 7 ends every viewer with ``NonZeroExitCode`` 7, and a kubectl
-    exits with 7.  By every way that the client has.
+    When the process exits with 7, every viewer ends with ``NonZeroExitCode`` 7, and a kubectl
+    exits with 7.  Tested for every command of the client that opens a console.
 
-What was tried
---------------
+Tested versions
+---------------
 
 {versions}
 """

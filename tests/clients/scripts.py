@@ -30,18 +30,16 @@ from .place import NAMESPACE, PATIENCE_SECONDS, Place, answer, answers, question
 
 _HERE = Path(__file__).parent
 
-NO_SCHEMAS = "The library shows no schemas."
+NO_SCHEMAS = "The library cannot show schemas."
 FETCH_FIRST = (
-    "The page fetches something from the server first: for a WebSocket alone Chromium does not "
-    "go on without a client certificate, which the server asks for and does not need."
+    "The page makes a plain request to the server first: the server requests an optional client "
+    "certificate, and without that first request Chromium does not open the WebSocket without one."
 )
-NO_STATUS = "Its ``Attach`` throws the status away; the other ways were tried."
-NOT_HTTP = "No WebSocket: an HTTP request, as the other rows make it."
-NO_APPLY = (
-    "The library has no apply of its own: an object was created, then changed with a merge patch."
-)
+NO_STATUS = "Its ``Attach`` discards the status; its other functions were tested."
+NOT_HTTP = "A plain HTTP request, not a WebSocket, as in the other rows."
+NO_APPLY = "The library has no apply; the test creates an object and changes it with a merge patch."
 MACHINES_EXEC = (
-    "Not ``kubectl console``: ``machines/exec``, opened with the client's own WebSocket."
+    "Opens ``machines/exec`` with the client's own WebSocket instead of ``kubectl console``."
 )
 
 

@@ -90,7 +90,7 @@ def _line(first: str, cells: Sequence[str]) -> list[str]:
 def render_versions(rows: Sequence[Row], date: str) -> str:
     """Which versions were tried, and when."""
     lines = [".. list-table::", "   :header-rows: 1", "", "   * - client", "     - version"]
-    lines.append("     - tried")
+    lines.append("     - tested on")
     for row in rows:
         lines += [f"   * - {row.client}", f"     - {row.version}", f"     - {date}"]
     return "\n".join(lines) + "\n"

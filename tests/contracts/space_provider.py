@@ -179,7 +179,7 @@ class SpaceProviderContract:
 
     @case
     async def test_interface(self: Any) -> None:
-        """It provides the door, and has nothing when nothing is there."""
+        """Implements the provider interface, and lists nothing if there is no physical space"""
         adaptor = self.adaptor()
         verifyObject(ISpaceProvider, adaptor)
         self.assertIsInstance(adaptor.default_parent, str)
@@ -191,7 +191,7 @@ class SpaceProviderContract:
 
     @case
     async def test_create(self: Any) -> None:
-        """What is created is listed with its mark, and becomes usable"""
+        """A created physical space is listed with its owner mark and becomes usable"""
         adaptor = self.adaptor()
         info = await self.usable(adaptor, self.red)
         self.assertEqual(info.physical, self.red)
@@ -202,7 +202,7 @@ class SpaceProviderContract:
 
     @case
     async def test_create_again(self: Any) -> None:
-        """Created again, it is the same one, as it was"""
+        """Creating it again keeps the existing physical space unchanged"""
         adaptor = self.adaptor()
         await adaptor.create(self.red, self.wanted)
         await adaptor.create(self.red, self.wanted)
@@ -214,7 +214,7 @@ class SpaceProviderContract:
 
     @case
     async def test_delete(self: Any) -> None:
-        """What is deleted is gone wholly; deleted again, or never made, it is no failure"""
+        """Deletion removes it completely; deleting it again, or one that never existed, is no error"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         kept = await self.usable(adaptor, self.green)
@@ -230,7 +230,7 @@ class SpaceProviderContract:
 
     @case
     async def test_delete_early(self: Any) -> None:
-        """What is not usable yet can be deleted"""
+        """A physical space that is not usable yet can be deleted"""
         adaptor = self.adaptor()
         await adaptor.create(self.red, self.wanted)
         await adaptor.delete(self.red, OWNER)
@@ -238,7 +238,7 @@ class SpaceProviderContract:
 
     @case
     async def test_recreate(self: Any) -> None:
-        """A name can be had again as soon as it is gone, and is another one then"""
+        """A name can be reused after deletion, and the new physical space has another UID"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await adaptor.delete(self.red, OWNER)
@@ -251,7 +251,7 @@ class SpaceProviderContract:
 
     @case
     async def test_foreign(self: Any) -> None:
-        """Another's of that name: not created, not deleted, not touched"""
+        """An existing physical space of the same name without our mark is refused and never changed or deleted"""
         await self.world.make_foreign(self.red)
         adaptor = self.adaptor()
         before = await self.until_state(adaptor, self.red, USABLE)
@@ -267,7 +267,7 @@ class SpaceProviderContract:
 
     @case
     async def test_another_owner(self: Any) -> None:
-        """One with another Space's mark: the same"""
+        """The same for one with the mark of another Space"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         other = Wanted(OTHER, self.world.parameters)
@@ -298,7 +298,7 @@ class SpaceProviderContract:
 
     @case
     async def test_down_at_start(self: Any) -> None:
-        """The provider is down when the adaptor is made: it says so, and works when it is back"""
+        """Provider down at the start: calls fail with that error, and work once it is back"""
         await self.world.make_foreign(self.red)
         await self.world.break_down()
         adaptor = self.adaptor()
@@ -309,7 +309,7 @@ class SpaceProviderContract:
 
     @case
     async def test_down_midway(self: Any) -> None:
-        """The provider goes down and comes back: it says so, never that nothing is there; nothing is lost"""
+        """Provider goes down and comes back: calls fail and never return an empty list; no data is lost"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.break_down()
@@ -322,7 +322,7 @@ class SpaceProviderContract:
 
     @case
     async def test_down_while_made(self: Any) -> None:
-        """The provider goes down between create and usable, and again between delete and gone"""
+        """Provider goes down between create and usable, and again between delete and gone"""
         await self.world.hold()
         adaptor = self.adaptor()
         await adaptor.create(self.red, self.wanted)
@@ -340,7 +340,7 @@ class SpaceProviderContract:
 
     @case
     async def test_nonsense(self: Any) -> None:
-        """The provider answers what it should not: an error, never an empty list"""
+        """Invalid answer of the provider: an error, never an empty list"""
         await self.world.make_foreign(self.red)
         adaptor = self.adaptor()
         await self.until_state(adaptor, self.red, USABLE)
@@ -352,7 +352,7 @@ class SpaceProviderContract:
 
     @case
     async def test_revoked(self: Any) -> None:
-        """The provider's credentials are revoked, or at their end: Unauthorized, and nothing is lost"""
+        """Provider credentials revoked or expired: Unauthorized, and no data is lost"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.revoke()
@@ -367,7 +367,7 @@ class SpaceProviderContract:
 
     @case
     async def test_rotated(self: Any) -> None:
-        """The provider's credentials are others: an adaptor that is made of them takes over"""
+        """Provider credentials replaced: work continues with the new ones"""
         old = self.adaptor()
         await old.create(self.red, self.wanted)
         await self.world.renew()
@@ -383,7 +383,7 @@ class SpaceProviderContract:
 
     @case
     async def test_forbidden(self: Any) -> None:
-        """The provider allows nothing any more: Forbidden, never that nothing is there"""
+        """Provider permissions withdrawn: Forbidden, never an empty list"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         await self.world.forbid()
@@ -394,7 +394,7 @@ class SpaceProviderContract:
 
     @case
     async def test_not_ready(self: Any) -> None:
-        """Listed and not ready: Building until it can be used, not given as usable before"""
+        """A listed physical space that is not ready is Building, and not usable before it is ready"""
         await self.world.hold()
         adaptor = self.adaptor()
         await adaptor.create(self.red, self.wanted)
@@ -408,7 +408,7 @@ class SpaceProviderContract:
 
     @case
     async def test_access_late(self: Any) -> None:
-        """What holds its kubeconfigs is missing, then made: there without access, then with it"""
+        """Kubeconfigs missing at first: the space is listed without access, then with it"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         await self.world.hide_access(self.red)
@@ -425,7 +425,7 @@ class SpaceProviderContract:
 
     @case
     async def test_partial(self: Any) -> None:
-        """A kubeconfig for one viewpoint only: that one is given, and the other is no error"""
+        """A kubeconfig for only one viewpoint is returned; the missing one is no error"""
         adaptor = self.adaptor()
         for viewpoint in VIEWPOINTS:
             await self.usable(adaptor, self.red)
@@ -437,7 +437,7 @@ class SpaceProviderContract:
 
     @case
     async def test_broken(self: Any) -> None:
-        """One that is broken for good says why; created again, it is usable"""
+        """A permanently broken one reports why; creating it again makes it usable"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         await self.world.wreck(self.red)
@@ -449,7 +449,7 @@ class SpaceProviderContract:
 
     @case
     async def test_vanished(self: Any) -> None:
-        """One that vanishes is not there; one that returns under its name is another one, and not ours"""
+        """One that vanishes is no longer listed; a new one of its name has another UID and is not ours"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.vanish(self.red)
@@ -463,7 +463,7 @@ class SpaceProviderContract:
 
     @case
     async def test_vanished_recreated(self: Any) -> None:
-        """One that vanishes can be created anew"""
+        """One that vanished can be created again"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         await self.world.vanish(self.red)
@@ -534,22 +534,22 @@ class SpaceProviderContract:
 
     @case
     async def test_killed_while_creating(self: Any) -> None:
-        """The manager is killed between any two steps from create to usable: the next one gets it done"""
+        """Manager killed between any two steps from create to usable: the next one finishes"""
         await self.killed_at_each_step(self.nothing, self.make_red, self.make_red)
 
     @case
     async def test_killed_and_forgotten(self: Any) -> None:
-        """The same, and the Space was deleted meanwhile: nothing is left"""
+        """The same, and the Space is deleted meanwhile: nothing is left over"""
         await self.killed_at_each_step(self.nothing, self.make_red, self.nothing)
 
     @case
     async def test_killed_while_deleting(self: Any) -> None:
-        """The manager is killed between any two steps from delete to gone: the next one gets it done"""
+        """Manager killed between any two steps from delete to gone: the next one finishes"""
         await self.killed_at_each_step(self.make_red, self.delete_red, self.nothing)
 
     @case
     async def test_killed_then_kept(self: Any) -> None:
-        """Killed in the midst of delete, and a Space wants it again: it can be made when it is gone"""
+        """Manager killed during a deletion, and a Space requests the name again: it can be created once deleted"""
         await self.killed_at_each_step(self.make_red, self.delete_red, self.remake_red)
 
     async def remake_red(self: Any, adaptor: ISpaceProvider) -> None:
@@ -558,7 +558,7 @@ class SpaceProviderContract:
 
     @case
     async def test_two(self: Any) -> None:
-        """Two managers at once make one of it, and delete one of it"""
+        """Two concurrent managers create one physical space, and delete it once"""
         one, two = self.adaptor(), self.adaptor()
         await self.both(one.create(self.red, self.wanted), two.create(self.red, self.wanted))
         await one.close()
@@ -581,7 +581,7 @@ class SpaceProviderContract:
 
     @case
     async def test_close(self: Any) -> None:
-        """Closed, it leaves nothing running here, and what there is to the next one; twice is no harm"""
+        """Closing stops all local activity and keeps the physical spaces; closing twice is harmless"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         adaptor.watch(lambda _physical: None)
@@ -602,7 +602,7 @@ class SpaceProviderContract:
 
     @case
     async def test_cancel(self: Any) -> None:
-        """Any call may be cancelled: it ends at once, and the next one is served"""
+        """Any call can be cancelled: it ends at once, and the next call works"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         for asking in self.all_calls(adaptor):
@@ -613,7 +613,7 @@ class SpaceProviderContract:
 
     @case
     async def test_stalled(self: Any) -> None:
-        """The provider never answers: any call may be cancelled, and leaves nothing"""
+        """Provider never answers: any call can be cancelled and leaves nothing behind"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await self.world.stall()
@@ -646,7 +646,7 @@ class SpaceProviderContract:
 
     @case
     async def test_hints(self: Any) -> None:
-        """Who watches is told of what others change, and no more when that was ended"""
+        """A watcher receives changes made by others until it stops watching"""
         adaptor = self.adaptor()
         hints: list[Physical | None] = []
         stop = adaptor.watch(hints.append)
@@ -671,7 +671,7 @@ class SpaceProviderContract:
 
     @case
     async def test_many(self: Any) -> None:
-        """A list of any number costs the same few calls"""
+        """A list needs the same few calls, whatever its length"""
         adaptor = self.adaptor()
         await adaptor.list_spaces()
         many = [Physical(f"{self.blue.name}{number:03}") for number in range(self.world.many)]
@@ -690,7 +690,7 @@ class SpaceProviderContract:
 
     @case
     async def test_access(self: Any) -> None:
-        """A kubeconfig holds one cluster, one user and one context, and leads to no file and no program"""
+        """A kubeconfig has one cluster, one user and one context, and refers to no file or program"""
         info = await self.usable(self.adaptor(), self.red)
         self.assertTrue(info.access)
         self.assertLessEqual(set(info.access), {IN_CLUSTER, EXTERNAL})
@@ -724,7 +724,7 @@ class SpaceProviderContract:
 
     @case
     async def test_rotates(self: Any) -> None:
-        """Rotated, it has other credentials; those before are good for whoever has them open"""
+        """Rotation gives other credentials; the previous ones remain valid"""
         adaptor = self.adaptor()
         before = await self.usable(adaptor, self.red)
         await IRotates(adaptor).rotate(self.red)
@@ -747,7 +747,7 @@ class SpaceProviderContract:
 
     @case
     async def test_names(self: Any) -> None:
-        """A name that cannot be is refused, and touches nothing"""
+        """An invalid name is refused and changes nothing"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         for name in self.world.no_names:
@@ -763,7 +763,7 @@ class SpaceProviderContract:
 
     @case
     async def test_parameters(self: Any) -> None:
-        """A parameter that it does not know, or a value that cannot be, is refused by its name"""
+        """An unknown parameter or an invalid value is refused with the parameter's name"""
         adaptor = self.adaptor()
         for parameters in self.world.no_parameters:
             error = await self.refused(adaptor.create(self.red, Wanted(OWNER, parameters)), REFUSED)
@@ -772,7 +772,7 @@ class SpaceProviderContract:
 
     @case
     async def test_no_parents(self: Any) -> None:
-        """Without places: one that is named is refused, and never taken for the default"""
+        """Provider without parents: a named parent is refused and never replaced by the default"""
         adaptor = self.adaptor()
         await self.usable(adaptor, self.red)
         elsewhere = Physical(self.red.name, "elsewhere")
@@ -783,7 +783,7 @@ class SpaceProviderContract:
 
     @case
     async def test_parents(self: Any) -> None:
-        """With places: a name can be had once in each, and they are apart"""
+        """Provider with parents: the same name can exist once in each parent, independently"""
         adaptor = self.adaptor()
         places = ["", *self.world.parents]
         physicals = sorted(Physical(self.red.name, place) for place in places)

@@ -37,8 +37,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "aggregated.rst"
 COMMAND = "python -m tests.interop.aggregated"
 """Writes the page."""
 
-_PODS = "Pods are the cluster's own there, and machines are not shown as such."
-_CONSOLE = "By ``kubectl console``."
+_PODS = (
+    "Behind a kube-apiserver, Pods are those of the cluster, and machines are not shown as Pods."
+)
+_CONSOLE = "With ``kubectl console``."
 NOT_APPLICABLE = "n/a"
 
 _HOSTS = {
@@ -196,24 +198,25 @@ _PAGE = """\
 Behind a kube-apiserver
 =======================
 
-What kubectl makes of our API server where a real kube-apiserver, of version 1.33.1, stands before it,
-deployed by the manifests of :doc:`../howto/behind-kubernetes`: with the rights that these give, on
-etcd, with a kube-controller-manager.  ``tox -e interop`` tries it again, and compares.
+This page shows which kubectl features work if the API server runs behind a real kube-apiserver.  The
+tests used kube-apiserver 1.33.1 on etcd, with a kube-controller-manager, and the manifests of
+:doc:`../howto/behind-kubernetes` with the permissions that these grant.  ``tox -e interop`` repeats
+the tests and compares the results.
 
 {table}
-The columns are those of :doc:`clients`; "n/a" is what kubectl can do with Pods alone.  A log is
-``kubectl get --raw``, as :doc:`logs` has it.
+The columns are those of :doc:`clients`; "n/a" marks commands that kubectl supports for Pods only.
+Logs of machines are read with ``kubectl get --raw``, see :doc:`logs`.
 
 Commands
 --------
 
-Every command of the table that is tried when our API server is alone, {number} in all, by verb.  Where
-the answer is kube-apiserver's own (its version, its Services), it is that which is compared.  Where
-only the server's answer matters, the newest kubectl alone is tried.
+All {number} commands that are also tested against the API server in standalone mode, grouped by
+verb.  If kube-apiserver itself answers (its version, its Services), that answer is compared.  If only
+the server's answer matters, only the newest kubectl is tested.
 
 {verbs}
-What was tried
---------------
+Tested versions
+---------------
 
 {versions}
 """

@@ -120,7 +120,7 @@ def until(file: int, pattern: bytes) -> bytes:
 
 
 def output(kubectl: Kubectl) -> None:
-    """``exec``: output and errors apart."""
+    """``exec``: standard output and standard error arrive separately."""
     code, out, err = kubectl.run(
         "exec", "web", "-c", "main", "--", "sh", "-c", "echo out; echo problem >&2"
     )
@@ -128,7 +128,7 @@ def output(kubectl: Kubectl) -> None:
 
 
 def input(kubectl: Kubectl) -> None:
-    """``exec -i``: a mebibyte goes in and comes back, and the end of input is told."""
+    """``exec -i``: 1 MiB of input is echoed back, and the end of input arrives."""
     data = random.Random(1).randbytes(MEBIBYTE)
     code, out, err = kubectl.run("exec", "-i", "web", "-c", "main", "--", "cat", stdin=data)
     expect((code, out == data), (0, True), err)
@@ -142,7 +142,7 @@ read -r line; echo "<$line>"; exit 3
 
 
 def terminal(kubectl: Kubectl) -> None:
-    """``exec -it``: the terminal's size, a new size, keys, and the exit code."""
+    """``exec -it``: the terminal's size, a resize, keys, and the exit code."""
     ours, theirs = pty.openpty()
     try:
         _resize(ours, 41, 101)
@@ -166,13 +166,13 @@ def _resize(terminal: int, rows: int, columns: int) -> None:
 
 
 def exit_code(kubectl: Kubectl) -> None:
-    """The process's exit code is kubectl's."""
+    """kubectl exits with the exit code of the process."""
     code, out, err = kubectl.run("exec", "web", "-c", "main", "--", "sh", "-c", "exit 5")
     expect((code, out, b"exit code 5" in err), (5, b"", True), err)
 
 
 def attach(kubectl: Kubectl) -> None:
-    """``attach -i``: what is typed reaches the container's own process, which answers."""
+    """``attach -i``: input reaches the container's own process, which answers."""
     with kubectl.running("attach", "-i", "web", "-c", "echo") as process:
         assert process.stdin is not None and process.stdout is not None
         word = f"hello-{random.getrandbits(32):x}".encode()
@@ -194,7 +194,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
 
 
 def port_forward(kubectl: Kubectl) -> None:
-    """``port-forward``: connections beside each other, a mebibyte each, and one more behind."""
+    """``port-forward``: concurrent connections with 1 MiB each, then another connection."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -218,12 +218,12 @@ def port_forward(kubectl: Kubectl) -> None:
 
 
 def copy_in(kubectl: Kubectl) -> None:
-    """``cp`` of a file into the container: the same bytes."""
+    """``cp`` of a file into the container: the bytes are the same."""
     _copied(kubectl, lambda source, to: ("cp", "-c", "main", source, f"web:{to}"))
 
 
 def copy_out(kubectl: Kubectl) -> None:
-    """``cp`` of a file out of the container: the same bytes."""
+    """``cp`` of a file out of the container: the bytes are the same."""
     _copied(kubectl, lambda source, to: ("cp", "-c", "main", f"web:{source}", to))
 
 
@@ -243,45 +243,45 @@ def _lines(kubectl: Kubectl, wanted: list[str], *options: str) -> None:
 
 
 def logs(kubectl: Kubectl) -> None:
-    """``logs``: all of it."""
+    """``logs``: the complete log."""
     _lines(kubectl, LINES)
 
 
 def tail_none(kubectl: Kubectl) -> None:
-    """``logs --tail=0``: nothing."""
+    """``logs --tail=0``: no output."""
     _lines(kubectl, [], "--tail=0")
 
 
 def tail(kubectl: Kubectl) -> None:
-    """``logs --tail=3``."""
+    """``logs --tail=3``: the last three lines."""
     _lines(kubectl, LINES[-3:], "--tail=3")
 
 
 def since(kubectl: Kubectl) -> None:
-    """``logs --since=10m``: the half that is younger."""
+    """``logs --since=10m``: the newer half."""
     _lines(kubectl, LINES[10:], "--since=10m")
 
 
 def since_time(kubectl: Kubectl) -> None:
-    """``logs --since-time``: the half that is younger."""
+    """``logs --since-time``: the newer half."""
     _lines(kubectl, LINES[10:], f"--since-time={kubectl.logged_between:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def limit_bytes(kubectl: Kubectl) -> None:
-    """``logs --limit-bytes=20``: so many, and not a byte more."""
+    """``logs --limit-bytes=20``: exactly 20 bytes."""
     code, out, err = kubectl.run("logs", "web", "-c", "main", "--limit-bytes=20")
     expect((code, out), (0, "\n".join(LINES).encode()[:20]), err)
 
 
 def timestamps(kubectl: Kubectl) -> None:
-    """``logs --timestamps``: each line with its own."""
+    """``logs --timestamps``: each line has its own timestamp."""
     code, out, err = kubectl.run("logs", "web", "-c", "main", "--timestamps")
     found = re.findall(rb"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (line \d+)$", out, re.MULTILINE)
     expect((code, [line.decode() for line in found]), (0, LINES), err)
 
 
 def previous(kubectl: Kubectl) -> None:
-    """``logs --previous``: the run before; and one line of what is wrong where there was none."""
+    """``logs --previous``: the previous run, or a one-line error if there was none."""
     code, out, err = kubectl.run("logs", "web", "-c", "main", "--previous")
     expect((code, out), (0, b"crashed\n"), err)
     code, out, err = kubectl.run("logs", "web", "-c", "echo", "--previous")
@@ -290,7 +290,7 @@ def previous(kubectl: Kubectl) -> None:
 
 
 def follow(kubectl: Kubectl) -> None:
-    """``logs -f``: what is printed while it is shown."""
+    """``logs -f``: new output as it is printed."""
     with kubectl.running("logs", "-f", "--tail=1", "web", "-c", "talker") as process:
         assert process.stdout is not None
         told = until(process.stdout.fileno(), rb"(tick \d+\n){4}")

@@ -30,13 +30,14 @@ _PAGE = """\
 Clients of leaf clusters
 ========================
 
-What people type against a root cluster, and what they get of Pods that run in a leaf: through a
-real kube-apiserver as root, ``exec-nodeserver``, a real kube-apiserver as leaf, and a kubelet made
-of the streaming and log packages of real ones.  Each cell was tried by a process of that kubectl,
-on {date}; ✓ means that it got what the same command gets in the leaf itself.
+This page shows which kubectl commands work against a root cluster for Pods that run in a leaf
+cluster.  The tests used a real kube-apiserver as root, ``exec-nodeserver``, a real kube-apiserver as
+leaf, and a test kubelet built from the streaming and log packages of Kubernetes.  Each cell was tested
+with that kubectl,
+on {date}; ✓ means that the result was the same as for the command in the leaf itself.
 
-The same but ``--since``, through one such root, was also tried with a whole kubelet and a containerd in the
-leaf (kubelet 1.33.1, containerd 1.6.20); what these refuse is refused through the root in their words.
+All commands except ``--since`` were also tested, through one root, with a complete kubelet and containerd in
+the leaf (kubelet 1.33.1, containerd 1.6.20).  If these refuse a command, the root passes on their message.
 
 {versions}
 {tables}

@@ -53,8 +53,8 @@ Results = dict[Cell, str]
 
 _REASONS = {
     "machine not found": (
-        "Their broker keeps only the UID of the labels by which it is asked; their poollet looks for"
-        " the names, and finds nothing. Ours looks for the UID."
+        "Of the labels of a machine, their broker stores only the UID. Their poollet searches by name"
+        " and finds nothing. Our poollet searches by UID."
     ),
 }
 """For those that cannot work, whatever we do: what is said, and why."""
@@ -230,18 +230,21 @@ def _try_virtual_machine(opened: Opened) -> None:
 _HEAD = """\
 .. Written by ``python -m tests.interop.matrix``: change it there.
 
-Other systems' programs
-=======================
+Interoperability with ironcore and onmetal-api
+==============================================
 
-Chains of our programs and of those of ironcore and onmetal-api, each tried with a machine that
-is made by ``kubectl apply``, comes to run, has its console opened by ``kubectl console`` (an
-answer, the window's size, the exit code; of a virtual machine libvirt-provider's greeting), and is
-deleted.  Behind each broker is a cluster of ours, in the same dialect.  The first two rows ask the
-machine runtime interface directly.  Their programs are built from their Go modules, and
-``tox -e interop`` tries all of it again and compares.
+This page shows which combinations of our programs with those of ironcore and onmetal-api work.  In
+the tables, "our" programs are those of this project, "their" programs those of the other one.
 
-spheric has no table: no programs of its own could be had.  Neither could ``kubectl ironcore``, which
-opens consoles over SPDY as ``irictl-machine`` does.
+Each test creates a machine with ``kubectl apply``, waits until it runs, opens its console with
+``kubectl console`` and deletes it.  In the console the test checks an answer, the window's size and
+the exit code; for a virtual machine it checks the greeting of libvirt-provider.  Each broker has a
+cluster of ours behind it, in the same dialect.  The first two rows call the machine runtime interface
+directly.  The other programs are built from their Go modules.  ``tox -e interop`` repeats the tests
+and compares the results.
+
+There is no table for spheric, because its programs were not available.  Neither was
+``kubectl ironcore``, which opens consoles over SPDY as ``irictl-machine`` does.
 """
 
 _VERSIONS = {

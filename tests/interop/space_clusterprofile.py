@@ -39,7 +39,7 @@ class RealProfileWorld(RealClusterWorld):
     seen = CLUSTERPROFILES.resource
     cannot: Mapping[str, str] = {
         **{key: value for key, value in ProfileWorld.cannot.items() if key != "works"},
-        "no_parents": "Its places are namespaces, of which it has one.",
+        "no_parents": "Its parents are namespaces, and the test cluster has one.",
     }
     list_calls = 2
 

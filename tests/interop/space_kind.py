@@ -34,7 +34,7 @@ def version() -> str:
     if not program:
         return ""
     told = subprocess.run([program, "version", "-q"], capture_output=True, text=True, check=False)
-    return f"v{told.stdout.strip()}, a played docker"
+    return f"v{told.stdout.strip()}, a fake docker"
 
 
 class RealKindWorld(KindWorld):

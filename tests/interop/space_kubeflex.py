@@ -214,7 +214,7 @@ class RealKubeFlexWorld(RealClusterWorld):
 class PlayedManagerWorld(RealKubeFlexWorld):
     """KubeFlex's manager is played, with type k8s: both keys, and Ready when it is let."""
 
-    title = "KubeFlex, played on a real cluster"
+    title = "KubeFlex, simulated on a real cluster"
 
     def _spec(self, name: str) -> Object:
         return {"type": "k8s"}

@@ -34,7 +34,7 @@ class RealLocalWorld(LocalWorld):
         return Means(reactor, time.time, made.words, made.environment, self.enrol)
 
     async def version(self) -> str:
-        return "of this page"
+        return "this release"
 
 
 class RealLocalTests(SpaceProviderContract, TestCase):

@@ -33,18 +33,20 @@ PLACES = ("tests/spacemanager/providers/test_*.py", "tests/interop/space_*.py")
 _PAGE = """\
 .. Written by ``python -m tests.interop.space_table``: change it there.
 
-Providers of spaces, tried
-==========================
+Tested space providers
+======================
 
-What every provider promises the Space Manager, and which was seen to keep it, on {date}.  Each cell is a test: ✓
-means that it passed, a number that there is nothing to try, for the reason below.  *Recorded* is an adaptor before
-what its provider was seen or read to answer; the others are the real programs, as far as their versions say.
+This page lists the behaviour that the Space Manager expects of every space provider, and the
+providers for which it was tested on {date}.  Each cell is a test: ✓ means that it passed; a number
+means that the case does not apply, for the reason below the table.  *Recorded* columns test our code for the
+provider against recorded or documented answers; the other columns use the programs in the version
+table.
 
 {versions}
 {untried}
 {table}
-Nothing to try
---------------
+Cases that do not apply
+-----------------------
 
 {reasons}
 """
@@ -168,7 +170,7 @@ def untried(columns: Sequence[Column]) -> str:
     titles = [column.title for column in columns if column.why_not]
     if not titles:
         return ""
-    return f"Not tried, as there was no such program: {', '.join(titles)}.\n"
+    return f"Not tested, because the program was not available: {', '.join(titles)}.\n"
 
 
 def page(columns: Sequence[Column], absent: Sequence[Column]) -> str:

@@ -19,8 +19,8 @@ class MemoryWorld(SpaceWorld):
 
     title = "memory"
     cannot = {
-        "works": "Nothing listens where its kubeconfigs lead.",
-        "no_parents": "It has places.",
+        "works": "No server listens at the addresses in its kubeconfigs.",
+        "no_parents": "It has parents.",
     }
     parents = ("root:a", "root:b")
     parameters = {"size": "small"}

@@ -24,9 +24,9 @@ from twisted_exec.spacemanager.providers.kcp_config import kcp_settings
 reactor: Any = _reactor
 
 CANNOT = {
-    "partial": "Both viewpoints are the server's: one that the provider's Secret does not tell is had of no workspace.",
-    "broken": "A workspace is never broken for good: Unavailable comes and goes by itself.",
-    "no_parents": "It has places.",
+    "partial": "Both viewpoints are properties of the server: one that is missing in the provider's Secret is missing for all workspaces.",
+    "broken": "A workspace is never permanently broken: Unavailable is temporary.",
+    "no_parents": "It has parents.",
 }
 
 

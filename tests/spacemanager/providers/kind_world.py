@@ -33,14 +33,14 @@ reactor: Any = _reactor
 FAKE = Path(__file__).with_name("fake_kind.sh")
 
 CANNOT = {
-    "down_while_made": "kind gives up when docker goes away while it makes one: it is Broken, and is made anew.",
-    "revoked": "kind has no credentials: it asks the docker of this host.",
-    "rotated": "kind has no credentials: it asks the docker of this host.",
-    "forbidden": "kind has no credentials: who may not use docker is told that it cannot be reached.",
-    "rotates": "The kubeconfigs of kind are its clusters' administrator's, and are not renewed.",
+    "down_while_made": "If docker stops while kind creates a cluster, kind gives up: the cluster is Broken and is created again.",
+    "revoked": "kind has no credentials: it uses the docker of this host.",
+    "rotated": "kind has no credentials: it uses the docker of this host.",
+    "forbidden": "kind has no credentials: without permission for docker, docker is reported as unreachable.",
+    "rotates": "kind's kubeconfigs are those of the cluster administrator and are not renewed.",
     "access_late": "A cluster without a kubeconfig is not usable yet: it is Building.",
-    "partial": "Both viewpoints are had of every cluster, or the other of none.",
-    "parents": "It has no places.",
+    "partial": "Either every cluster has both viewpoints, or none has the second one.",
+    "parents": "It has no parents.",
 }
 
 

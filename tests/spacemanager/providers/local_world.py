@@ -39,7 +39,7 @@ sys.stdin.read()
 """
 """A process as a local space has one, that serves nothing."""
 
-NO_CREDENTIALS = "It has no credentials: the spaces are processes of the manager's own user."
+NO_CREDENTIALS = "No credentials: the spaces are processes of the manager's own user."
 
 
 class WatchedStore(Store):
@@ -61,10 +61,10 @@ class LocalWorld(SpaceWorld):
         "revoked": NO_CREDENTIALS,
         "rotated": NO_CREDENTIALS,
         "forbidden": NO_CREDENTIALS,
-        "nonsense": "Nobody is asked; a record that cannot be read is that one space's, which is Broken.",
-        "stalled": "Nobody is asked: every call is answered at once.",
-        "partial": "Both viewpoints are loopback of the same host, and come together.",
-        "parents": "Local spaces are all in one place.",
+        "nonsense": "No remote calls; a record that cannot be read affects one space only, which is Broken.",
+        "stalled": "No remote calls: every call returns at once.",
+        "partial": "Both viewpoints are loopback of the same host and always appear together.",
+        "parents": "All local spaces have the same parent.",
         "works": "The processes of this trial serve nothing.",
     }
     list_calls = 0

@@ -22,7 +22,7 @@ from twisted_exec.spacemanager.providers.clusterprofile import ClusterProfiles
 from twisted_exec.spacemanager.providers.clusterprofile_reading import Places
 from twisted_exec.spacemanager.providers.reached import Reached
 
-NOT_HERE = "Clusters of an inventory are made and deleted elsewhere."
+NOT_HERE = "The inventory's clusters are created and deleted by other programs."
 MADE = (
     "create",
     "create_again",
@@ -75,9 +75,9 @@ class ProfileWorld(ClusterWorld):
     title = "ClusterProfile"
     cannot: Mapping[str, str] = {
         **dict.fromkeys(MADE, NOT_HERE),
-        "works": "Nothing listens where its kubeconfigs lead.",
-        "rotates": "Credentials of an inventory are renewed by whoever keeps it.",
-        "no_parents": "It has places.",
+        "works": "No server listens at the addresses in its kubeconfigs.",
+        "rotates": "The inventory's credentials are renewed by its owner.",
+        "no_parents": "It has parents.",
     }
     parents = ("fleet-a", "fleet-b")
     list_calls = 2

@@ -24,11 +24,11 @@ class KubeFlexWorld(ClusterWorld):
 
     title = "KubeFlex, recorded"
     cannot = {
-        "works": "Nothing listens where its kubeconfigs lead.",
-        "rotates": "KubeFlex writes the credentials of a control plane once, and never anew.",
-        "broken": "A control plane holds data that outlive its credentials: it is told what is wrong with them,"
-        " and nothing is deleted to mend it.",
-        "parents": "KubeFlex has one place for all control planes.",
+        "works": "No server listens at the addresses in its kubeconfigs.",
+        "rotates": "KubeFlex writes the credentials of a control plane once and never renews them.",
+        "broken": "A control plane's data outlive its credentials: errors of the credentials are reported,"
+        " and nothing is deleted for a repair.",
+        "parents": "KubeFlex has a single parent for all control planes.",
     }
     no_names = (*NO_NAMES, "kube", "kubeflex", "a.b", "1a", "a" * 57)
     no_parameters = (
