@@ -1,14 +1,14 @@
 """
-A machine runtime of one's own: its machines are consoles that say what they hear.
+A machine runtime with one class, whose machines echo their input.
 
 Start it, and give the same target to a poollet:
 
     python docs/examples/echo_runtime.py unix:///tmp/echo/iri.sock /tmp/echo/state
     twistd -n exec-poollet --machine-runtime-endpoint unix:///tmp/echo/iri.sock ...
 
-All that is special is EchoRun: a console whose line has no machine behind it.  RuntimeHost
-does the rest: it serves the machine runtime interface (IRI) by gRPC, keeps machines as
-they are wanted, hands out tokens, and serves consoles for them.
+Only EchoRun is specific to this runtime: a console without a machine behind it.  RuntimeHost does
+the rest: it serves the machine runtime interface (IRI) over gRPC, reconciles machines with their
+desired state, issues tokens, and serves consoles.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from twisted_exec.runtimes.host import RuntimeHost, Settings
 @implementer(IRun)
 class EchoRun:
     """
-    One machine under power, and its line.
+    One machine from power on to power off, with its line.
 
-    Connecting powers it on and opens the line, as any Twisted endpoint is
-    connected; this object is the line's transport as well.
+    It is a Twisted endpoint: connecting powers the machine on and opens the line.  It is also the
+    transport of that line.
     """
 
-    paced = True  # it can wait, so a slow viewer may slow it down
+    paced = True  # output can wait, so a slow viewer may delay it
 
     def __init__(self, facts: MachineFacts, reactor: Any) -> None:
         self._facts, self._reactor = facts, reactor
@@ -63,7 +63,7 @@ class EchoRun:
         if self._line is not None:
             self._line.dataReceived(data)
 
-    # What the line asks of its transport.
+    # Methods of the line's transport.
 
     def write(self, data: bytes) -> None:
         self._reactor.callLater(0, self._say, data)
@@ -74,7 +74,7 @@ class EchoRun:
             line.connectionLost(Failure(ConnectionDone()))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """What is typed is answered at once, so typing never has to wait."""
+        """Ignore it: input is echoed at once, so it never has to wait."""
 
     def unregisterProducer(self) -> None: ...
     def pauseProducing(self) -> None: ...
@@ -83,7 +83,7 @@ class EchoRun:
 
 @implementer(IMachineDriver)
 class EchoDriver:
-    """The class of such machines."""
+    """Runs the machines of the class."""
 
     name = "echo"
 
@@ -91,14 +91,14 @@ class EchoDriver:
         self._reactor = reactor
 
     def missing(self) -> str:
-        return ""  # any host will do
+        return ""  # any host can run these machines
 
     def run(self, facts: MachineFacts) -> EchoRun:
         return EchoRun(facts, self._reactor)
 
 
 def echo_class(name: str = "echo") -> ClassConfig:
-    """Matched with MachineClasses by its capabilities."""
+    """Return the class; its name and capabilities must match a MachineClass."""
     capabilities = {"cpu": 1, "memory": 32 << 20}
     return ClassConfig(name, capabilities, 100, lambda reactor, table: EchoDriver(reactor))
 

@@ -1,5 +1,5 @@
 """
-A driver whole: each machine of the class is what a Twisted endpoint string leads to.
+A complete driver: each machine of the class is the console behind a Twisted endpoint string.
 """
 
 from twisted.internet.defer import Deferred, succeed
@@ -10,7 +10,7 @@ from twisted_exec.interfaces import IMachineDriver, IRun
 
 
 def configure(reader, resources):
-    """Read the keys of a class, and say how its driver is made."""
+    """Read the keys of a class; return a function that creates its driver."""
     endpoint = reader.take("endpoint", str)
     return lambda reactor, table: EndpointDriver(reactor, endpoint)
 
@@ -23,7 +23,7 @@ class EndpointDriver:
         self.reactor, self.endpoint = reactor, endpoint
 
     def missing(self):
-        return ""  # this host lacks nothing for it
+        return ""  # this driver needs nothing from the host
 
     def run(self, facts):
         return EndpointRun(clientFromString(self.reactor, self.endpoint))
@@ -31,7 +31,7 @@ class EndpointDriver:
 
 @implementer(IRun)
 class EndpointRun:
-    paced = False  # nobody waits there for a viewer that reads slowly
+    paced = False  # a slow viewer must not delay the machine
 
     def __init__(self, endpoint):
         self.endpoint, self.line = endpoint, None
@@ -41,10 +41,10 @@ class EndpointRun:
         return self.line
 
     def connect(self, factory):
-        return Deferred.fromCoroutine(self._open(factory))  # powering on is opening the line
+        return Deferred.fromCoroutine(self._open(factory))  # power on: open the line
 
     def window_changed(self, size):
-        """The line has no size."""
+        """Ignore it: this line has no size."""
 
     def stop(self):
         if self.line is not None:

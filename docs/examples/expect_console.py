@@ -1,11 +1,11 @@
 """
-A script that talks to a machine: wait for a prompt, type a command, read the answer.
+Talk to a machine: wait for a prompt, type a command, read the answer.
 
     python docs/examples/expect_console.py console:demo-vm:kubeconfig=exec-state/admin.kubeconfig \\
         '=> ' 'echo q$arch'
 
-The console is an ordinary Twisted endpoint, named by an ordinary endpoint string; so
-any protocol, and any library that takes endpoints, can be connected to a machine.
+The console is an ordinary Twisted endpoint with an ordinary endpoint string, so any protocol,
+and any library that takes endpoints, can be connected to a machine.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from twisted.python.failure import Failure
 
 
 class Expect(Protocol):
-    """Collects what the machine prints, and tells when it has printed what is awaited."""
+    """The machine's output, with a Deferred that fires when an expected text appears."""
 
     def __init__(self) -> None:
         self._printed = b""
         self._awaited: tuple[bytes, Deferred[bytes]] | None = None
 
     def until(self, text: bytes) -> Deferred[bytes]:
-        """Fires with everything up to and with ``text``; that is used up then."""
-        found: Deferred[bytes] = Deferred(lambda _: setattr(self, "_awaited", None))
-        self._awaited = text, found
-        self._look()
-        return found
+        """Return a Deferred that fires with all output up to the end of ``text``, which it consumes."""
+        match: Deferred[bytes] = Deferred(lambda _: setattr(self, "_awaited", None))
+        self._awaited = text, match
+        self._search()
+        return match
 
     def type(self, text: bytes) -> None:
         assert self.transport is not None
@@ -40,14 +40,14 @@ class Expect(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._printed += data
-        self._look()
+        self._search()
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         if self._awaited is None or self._awaited[0] not in self._printed:
             return
-        (text, found), self._awaited = self._awaited, None
+        (text, match), self._awaited = self._awaited, None
         before, _, self._printed = self._printed.partition(text)
-        found.callback(before + text)
+        match.callback(before + text)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         # The reason says why the session ended: "MachineDeleted: ..."
@@ -56,18 +56,18 @@ class Expect(Protocol):
 
 
 async def prompted(console: Expect, prompt: bytes, reactor: Any, seconds: float = 60) -> None:
-    """Press Enter each second until the machine shows its prompt."""
-    knocking = task.LoopingCall(console.type, b"\r")
-    knocking.clock = reactor
-    knocking.start(1.0)
+    """Press Enter every second until the machine shows its prompt."""
+    presses = task.LoopingCall(console.type, b"\r")
+    presses.clock = reactor
+    presses.start(1.0)
     try:
         await console.until(prompt).addTimeout(seconds, reactor)
     finally:
-        knocking.stop()
+        presses.stop()
 
 
 async def ask(console: Expect, command: bytes, prompt: bytes, reactor: Any) -> bytes:
-    """Type a command; what it printed, without its echo and the prompt."""
+    """Type a command; return its output without the echo and the prompt."""
     console.type(command + b"\r")
     await console.until(command + b"\r\n").addTimeout(10, reactor)
     answer = await console.until(prompt).addTimeout(10, reactor)

@@ -1,11 +1,11 @@
 """
-What Spaces there are, and what machines come and go in each of them.
+Log the Spaces of a cluster, and the machines that appear and disappear in each.
 
     export KUBECONFIG=exec-state/admin.kubeconfig   # of the cluster that has the Spaces
     twistd -ny docs/examples/follow_spaces.py
 
-For each Space that can be reached a copy of its machines is kept, for as long as the Space is there.  Its
-credentials may be exchanged meanwhile: the client that is used here takes the new ones by itself.
+The program watches the machines of every reachable Space for as long as the Space exists.  When the
+credentials of a Space rotate, its client takes the new ones by itself.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from twisted_exec.spaces.client import SpaceClient
 
 @implementer(ISpaceListener)
 class Machines:
-    """The machines of all Spaces."""
+    """A watch of the machines in each Space."""
 
     log = Logger(namespace="machines")
 
     def __init__(self) -> None:
-        self._copies: dict[ISpaceConnection, Reflector] = {}
+        self._reflectors: dict[ISpaceConnection, Reflector] = {}
 
     def engaged(self, space: ISpaceConnection) -> None:
-        """A Space can be reached: follow what is in it."""
+        """Watch the machines of a Space that has become reachable."""
 
         def changed(before: Any, after: Any) -> None:
             name = (after or before)["metadata"]["name"]
@@ -44,27 +44,27 @@ class Machines:
             elif after is None:
                 self.log.info("{space}: machine {name} is gone", space=space.name, name=name)
 
-        self.log.info("{space}: is here", space=space.name)
-        copy = Reflector(
+        self.log.info("{space}: is reachable", space=space.name)
+        machines = Reflector(
             space.client, MACHINES.resource, reactor, of=str(space.name), on_change=changed
         )
-        self._copies[space] = copy
-        copy.start()
+        self._reflectors[space] = machines
+        machines.start()
 
     def changed(self, space: ISpaceConnection) -> None:
-        """Its labels or credentials are others; the copy goes on."""
+        """The labels or credentials of a Space changed; the watch goes on."""
         self.log.info("{space}: has changed", space=space.name)
 
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
-        """It is there no more."""
+        """Stop the watch of a Space that is gone."""
         self.log.info("{reason}", reason=reason)
-        self._copies.pop(space).stop()
+        self._reflectors.pop(space).stop()
 
 
 followed = FollowedConfig()
 hub = KubeClient(followed.current(), reactor, renew=followed.current, agent="follow-spaces")
 
-# All namespaces; with less rights: namespaces=["spaceprovider-default"].
+# All namespaces.  With fewer permissions: namespaces=["spaceprovider-default"].
 spaces = SpaceClient(hub, reactor, agent="follow-spaces")
 spaces.follow(Machines())
 

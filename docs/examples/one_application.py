@@ -1,14 +1,13 @@
 """
-API server, poollet and runtime inside one Twisted application, beside whatever else it does.
+API server, poollet and runtime inside one Twisted application.
 
     twistd -ny docs/examples/one_application.py
     export KUBECONFIG=lab-state/admin.kubeconfig
     kubectl apply -f docs/examples/echo_machine.yaml && kubectl console echo
 
-The services are those of the programs; they are given what they need as objects,
-so any of it may be one's own.  Here the runtime is the echo runtime of the example beside this
-one, and the poollet holds it directly: no gRPC between the two.
-LAB_STATE and LAB_PORT say where its state is and where the API server listens.
+These are the services of the twistd programs.  They get their collaborators as objects, so you can
+pass your own.  Here the runtime is that of echo_runtime.py, and the poollet calls it directly,
+without gRPC.  LAB_STATE is the directory for all state, LAB_PORT the API server's port.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PORT = int(os.environ.get("LAB_PORT", "6444"))
 URL = f"https://127.0.0.1:{PORT}"
 POOL = "lab"
 
-# Made anew at each start: what the services show each other, and the administrator's.
+# New certificates at each start, for the services and for the administrator.
 pki = create_pki(os.path.join(STATE, "pki"), replace=True)
 serving, forwarding = pki.issue_apiserver(["127.0.0.1"], replace=True)
 poollet_serving, poollet_client = pki.issue_poollet(POOL, ["127.0.0.1"], replace=True)
@@ -62,7 +61,7 @@ api_server = apiserver.APIServer(
     reactor,
 )
 
-# It serves the machine runtime interface as well, for other poollets on this host.
+# The runtime also serves the machine runtime interface, for other poollets on this host.
 machines = runtime.RuntimeHost(
     runtime.Settings(
         classes=[echo_class()],
@@ -73,7 +72,7 @@ machines = runtime.RuntimeHost(
     reactor,
 )
 
-one_poollet = poollet.Poollet(
+lab_poollet = poollet.Poollet(
     poollet.Settings(
         pool=POOL,
         provider_id=f"example://{POOL}",
@@ -108,11 +107,11 @@ write_kubeconfig(
     user="admin",
     replace=True,
 )
-# What an application may rely on are the doors, not the classes.
-assert IAPIServer.providedBy(api_server) and IPoollet.providedBy(one_poollet)
+# Applications should rely on the interfaces, not on the classes.
+assert IAPIServer.providedBy(api_server) and IPoollet.providedBy(lab_poollet)
 assert IMachineRuntime.providedBy(machines)
 
 application = Application("lab")
-for service in (api_server, machines, one_poollet):
+for service in (api_server, machines, lab_poollet):
     service.setServiceParent(IServiceCollection(application))
-one_poollet.when_ready().addCallback(lambda _: Logger("lab").info("ready: {url}", url=URL))
+lab_poollet.when_ready().addCallback(lambda _: Logger("lab").info("ready: {url}", url=URL))

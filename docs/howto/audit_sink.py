@@ -8,7 +8,7 @@ from twisted_exec.interfaces import IAuditSink
 
 @implementer(IAuditSink)
 class Recent:
-    """Keeps the records of the last thousand sessions, for a page that shows them."""
+    """The records of the last thousand sessions, for a page that shows them."""
 
     def __init__(self) -> None:
         self.records: list[Mapping[str, Any]] = []

@@ -14,21 +14,21 @@ from . import pages
 
 
 class EmbedPageTests(SynchronousTestCase):
-    """The page has every door, and what it shows works."""
+    """The page lists every interface, and its example works."""
 
-    def test_doors(self) -> None:
-        """Each interface of the facade is in the table, and no other."""
-        told = pages.first_column(pages.table(pages.page("howto/embed"), "Doors"))
-        doors = {
+    def test_interfaces(self) -> None:
+        """The table has exactly the interfaces of ``twisted_exec.interfaces``."""
+        listed = pages.first_column(pages.table(pages.page("howto/embed"), "Interfaces"))
+        expected = {
             name for name in interfaces.__all__ if IInterface.providedBy(getattr(interfaces, name))
         }
-        self.assertEqual(told, doors)
+        self.assertEqual(listed, expected)
 
     def test_audit_sink(self) -> None:
-        """The sink that is shown provides its door and keeps what it says."""
-        shown: dict[str, object] = {"__name__": "audit_sink"}
-        exec((pages.DOCS / "howto" / "audit_sink.py").read_text(), shown)
-        sink = shown["Recent"]()  # type: ignore[operator]
+        """The example of an audit sink provides its interface and keeps 2000 records."""
+        namespace: dict[str, object] = {"__name__": "audit_sink"}
+        exec((pages.DOCS / "howto" / "audit_sink.py").read_text(), namespace)
+        sink = namespace["Recent"]()  # type: ignore[operator]
         verifyObject(interfaces.IAuditSink, sink)
         for number in range(3000):
             sink.record({"number": number})

@@ -1,5 +1,5 @@
 """
-The driver of ``docs/howto/write-a-driver.rst``, installed as its page says.
+The driver of ``docs/howto/write-a-driver.rst``, installed as the page describes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Echo(TwistedProtocol):
 
 
 class EndpointDriverTests(ConsoleContract, RuntimeCase):
-    """``endpoint_driver.py``, over a socket where somebody echoes."""
+    """``endpoint_driver.py``, connected to a UNIX socket that echoes."""
 
     provoke = b"hello"
     answer = b"hello"
@@ -53,14 +53,14 @@ class EndpointDriverTests(ConsoleContract, RuntimeCase):
         self.document["endpoint"] = f"unix:{path}"
 
     def make_console(self) -> object:
-        (one,) = parse({"classes": [self.document]})
-        return one.build(_reactor, self.table).driver.run(self.facts())
+        (driver_class,) = parse({"classes": [self.document]})
+        return driver_class.build(_reactor, self.table).driver.run(self.facts())
 
     def clean(self, console: object) -> object:
         return console.stop()  # type: ignore[attr-defined]
 
     async def test_in_a_runtime(self) -> None:
-        """A machine of the class runs, and its console is that line."""
+        """A machine of the class runs, and its console is connected to the endpoint."""
         runtime = await self.make_runtime(self.document)
         answer = await runtime.create_machine(pb.CreateMachineRequest(machine=machine("x", "echo")))
         id = answer.machine.metadata.id

@@ -1,5 +1,5 @@
 """
-The programs in ``docs/examples``, as their readers run them.
+The programs in ``docs/examples``, started as their docstrings describe.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EchoRuntimeTests(ExamplesCase):
     """``echo_runtime.py``"""
 
     async def test_serves_machines(self) -> None:
-        """Any poollet can have machines of it, and a console for each."""
+        """The program creates machines over the machine runtime interface and returns console URLs."""
         target = f"unix://{self.directory}/sockets/iri.sock"
         program = self.run_example(
             str(EXAMPLES / "echo_runtime.py"), target, f"{self.directory}/state"
@@ -69,8 +69,8 @@ class EchoRuntimeTests(ExamplesCase):
             pb.CreateMachineRequest(machine=pb.Machine(spec=spec))
         )
         machine_id = created.machine.metadata.id
-        told = await client.exec(pb.ExecRequest(machine_id=machine_id))
-        self.assertRegex(told.url, r"\Ahttp\+unix://.*/exec/")
+        answer = await client.exec(pb.ExecRequest(machine_id=machine_id))
+        self.assertRegex(answer.url, r"\Ahttp\+unix://.*/exec/")
         self.assertEqual(await program.stop(signal.SIGINT), 0)
         self.assertNotIn(b"Traceback", program.output)
 
@@ -81,7 +81,7 @@ class ExpectTests(ConsolesCase):
     timeout = 120
 
     async def test_talks_to_a_machine(self) -> None:
-        """It knocks until there is a prompt, types a command and prints the answer."""
+        """The program presses Enter until the prompt appears, types a command and prints the answer."""
         self.consoles.machines["default/vm"] = Firmware
         program = start(
             [
@@ -98,10 +98,10 @@ class ExpectTests(ConsolesCase):
 
 
 class Firmware(RecordingAttachment):
-    """Boots for two knocks, and then answers each line."""
+    """Firmware that ignores two lines while it boots, then answers each line."""
 
     line = b""
-    knocks = 0
+    lines = 0
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -109,10 +109,10 @@ class Firmware(RecordingAttachment):
         self.line += data
         while b"\r" in self.line:
             command, _, self.line = self.line.partition(b"\r")
-            self.knocks += 1
+            self.lines += 1
             if command == b"echo q$arch":
                 self.transport.write(b"qx86\r\n")
-            if self.knocks > 2:
+            if self.lines > 2:
                 self.transport.write(b"=> ")
 
 
@@ -120,7 +120,7 @@ class OneApplicationTests(ExamplesCase):
     """``one_application.py`` and ``echo_machine.yaml``"""
 
     async def test_whole_chain(self) -> None:
-        """A user reaches a machine through all three services, and each keeps the record."""
+        """A user reaches a machine through all three services, and each writes an audit record."""
         program = self.run_example(
             script("twistd"),
             "--pidfile=",
@@ -168,10 +168,10 @@ def free_port() -> int:
 
 
 class SizeTests(TestCase):
-    """Examples are to be read."""
+    """Examples stay short."""
 
     def test_short(self) -> None:
-        """None is longer than 120 lines."""
+        """No example is longer than 120 lines."""
         for path in EXAMPLES.glob("*.py"):
             with open(path) as file:
                 self.assertLessEqual(len(file.readlines()), 120, path.name)

@@ -28,7 +28,7 @@ class FollowSpacesTests(HubTestCase):
         program = start(words, env=environment, cwd=directory)
         self.addCleanup(program.stop)
         await self.put_space(self.config("t1"))
-        await program.until(rb"default/one: is here")
+        await program.until(rb"default/one: is reachable")
         await self.put_secret(self.config("t2"))
         await program.until(rb"default/one: has changed")
         behind = self.space_client("t1")
