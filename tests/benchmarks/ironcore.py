@@ -28,6 +28,7 @@ from tests.interop.programs import Programs
 from .console import Console
 from .quick_runtime import CLASS, GREETING
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 ROUNDS = 5
 WARM = 20
 OPENINGS = 100
@@ -215,7 +216,10 @@ def main(directory: Path) -> None:
     clusters = OurCluster(make), ForeignCluster(make, needs.kube_apiserver_program() or "")
     try:
         targets = [programs.path(f"sockets-{number}/iri.sock") for number in range(2)]
-        programs.run("runtime", sys.executable, "-m", "tests.benchmarks.quick_runtime", *targets)
+        # Programs run in a directory of their own, where ``tests`` cannot be imported.
+        path = os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")])
+        runtime = (sys.executable, "-m", "tests.benchmarks.quick_runtime", *targets)
+        programs.run("runtime", *runtime, env={"PYTHONPATH": path.rstrip(os.pathsep)})
         programs.until("the runtime", lambda: "ready" in programs.log("runtime"))
         for cluster in clusters:
             cluster.start()

@@ -1,17 +1,22 @@
 """
-Build the wheel, install it into an empty environment, use the plugins, and
-uninstall it again: nothing of ours may be left, nothing of Twisted's be gone.
+Build sdist and wheel, compare them, and use them as a user does.
 
-Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout; it
-needs a package index for the dependencies.
+The wheel that is built from the sdist must equal the wheel that is built from the checkout, and
+``twine check`` must accept both files.  Installed into an empty environment, the wheel must offer
+its twistd plugins; uninstalled, it must leave nothing behind and remove nothing of Twisted's.
+
+Run as ``python tests/packaging/check_wheel.py`` from the top of a checkout, with ``build`` and
+``twine`` installed; it needs a package index for the dependencies.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 PROGRAMS = (
@@ -25,17 +30,54 @@ PROGRAMS = (
 )
 PLUGINS = ("twisted/plugins/twisted_exec_plugins.py", "twisted/plugins/twisted_exec_drivers.py")
 COMMANDS = ("kubectl-console", "twisted-exec")
+SOURCES = (
+    "CHANGELOG.rst",
+    "CONTRIBUTING.rst",
+    "LICENSE",
+    "README.md",
+    "docs/index.rst",
+    "tests/__init__.py",
+    "tox.ini",
+)
+"""Files that packagers need and a wheel does not have."""
 
 
 def run(*argv: str | Path) -> str:
-    """The standard output of a command that must succeed."""
+    """Run a command that must succeed; return its standard output."""
     return subprocess.run(
         [str(word) for word in argv], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
 
 
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel by name."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def check_sdist(sdist: Path) -> None:
+    """Check that the sdist has what packagers need, below one directory."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    missing = [name for name in SOURCES if name not in names]
+    assert not missing, f"{sdist.name} lacks {missing}: see MANIFEST.in"
+
+
+def check_equal(from_sdist: Path, from_checkout: Path) -> None:
+    """Check that two wheels have the same files with the same bytes."""
+    ours, theirs = contents(from_sdist), contents(from_checkout)
+    differing = sorted(
+        name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+    )
+    assert from_sdist.name == from_checkout.name, (from_sdist.name, from_checkout.name)
+    assert not differing, (
+        f"the wheel of the sdist and the wheel of the checkout differ in {differing}: "
+        "see MANIFEST.in, and remove a stale build/ directory"
+    )
+
+
 def files_below(site_packages: Path) -> set[str]:
-    """Every installed file except the caches that an import leaves behind."""
+    """Return every installed file except the caches that an import leaves behind."""
     return {
         str(path.relative_to(site_packages))
         for path in site_packages.rglob("*")
@@ -46,14 +88,20 @@ def files_below(site_packages: Path) -> set[str]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
-        run(sys.executable, "-m", "build", "--wheel", "--outdir", root / "dist", ".")
+        run(sys.executable, "-m", "build", "--outdir", root / "dist", ".")
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", root / "direct", ".")
+        (sdist,) = (root / "dist").glob("*.tar.gz")
         (wheel,) = (root / "dist").glob("*.whl")
+        (direct,) = (root / "direct").glob("*.whl")
+        check_sdist(sdist)
+        check_equal(wheel, direct)
+        run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
         venv.create(root / "env", with_pip=True)
         python = root / "env" / "bin" / "python"
         run(python, "-m", "pip", "install", "--quiet", wheel)
 
-        offered = run(root / "env" / "bin" / "twistd", "--help")
-        missing = [name for name in PROGRAMS if name not in offered]
+        offers = run(root / "env" / "bin" / "twistd", "--help")
+        missing = [name for name in PROGRAMS if name not in offers]
         assert not missing, f"twistd does not offer {missing}"
         for command in COMMANDS:
             run(root / "env" / "bin" / command, "--help")
@@ -61,17 +109,17 @@ def main() -> None:
         (site_packages,) = (root / "env" / "lib").glob("python*/site-packages")
         before = files_below(site_packages)
         run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "twisted-exec")
-        gone = before - files_below(site_packages)
+        removed = before - files_below(site_packages)
         foreign = [
             name
-            for name in gone
+            for name in removed
             if not name.startswith(("twisted_exec/", "twisted_exec-")) and name not in PLUGINS
         ]
         left = [name for name in files_below(site_packages) if "twisted_exec" in name]
         assert not foreign, f"uninstalling removed what is not ours: {foreign}"
         assert not left, f"uninstalling left behind {left}"
         run(python, "-c", "import twisted.plugins, twisted.web.server")
-    print("the wheel carries the plugins and uninstalls cleanly")
+    print(f"{sdist.name} and {wheel.name} agree; the wheel carries the plugins, uninstalls cleanly")
 
 
 if __name__ == "__main__":
