@@ -1,18 +1,30 @@
 """Sphinx configuration: plain reStructuredText, no network, no warnings."""
 
 import configparser
+import sys
 from pathlib import Path
 
+_here = Path(__file__).parent
+sys.path.insert(0, str(_here / "_ext"))
+
 _setup = configparser.ConfigParser()
-_setup.read(Path(__file__).parent.parent / "setup.cfg")
+_setup.read(_here.parent / "setup.cfg")
 
 project = "twisted-exec"
 author = "The twisted-exec contributors"
 copyright = "2026, the twisted-exec contributors"
 release = _setup["metadata"]["version"]
-extensions: list[str] = []
-exclude_patterns = ["_build", "newsfragments"]
-html_theme = "alabaster"
-html_theme_options = {"description": "The serial console of any machine", "page_width": "64rem"}
+extensions = ["sphinx.ext.autodoc", "sphinx_copybutton", "public_api"]
+exclude_patterns = ["_build", "newsfragments", "requirements.txt"]
+html_theme = "furo"
+html_title = f"twisted-exec {release}"
 nitpicky = True
+# Only what is documented in api/ can be a target; other names in docstrings stay plain text.
+nitpick_ignore_regex = [("py:.*", ".*")]
 highlight_language = "console"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
+# Prompts and output of console blocks are not copied.
+copybutton_prompt_text = r"\$ |>>> "
+copybutton_prompt_is_regexp = True
