@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says who we are: with the token that "lab login" has left.
+# Print the token that "lab login" has stored.
 token=$(cat "$HOME/.cache/lab-token") || {
     echo "Type: lab login" >&2
     exit 1
