@@ -1,0 +1,65 @@
+"""
+A complete kind: a MachineNote is a remark about one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted_exec.api import fields, names
+from twisted_exec.api.fields import Cause
+from twisted_exec.api.kinds import Column, Kind, Object
+from twisted_exec.api.meta import Resource
+from twisted_exec.api.schema import string, struct
+
+_SPEC = struct(
+    {
+        "machine": string("machine is the name of the Machine, in the note's namespace."),
+        "severity": string(
+            "severity says how urgent the note is.", enum=["Info", "Warning"], default="Info"
+        ),
+        "text": string("text is the remark, in one line.", maxLength=256),
+    },
+    required=["machine", "text"],
+    description="spec is the content of the note.",
+)
+
+
+def _read(key: str) -> Callable[[Object], str | None]:
+    return lambda note: note.get("spec", {}).get(key, "<none>")
+
+
+def _validate(note: Object) -> list[Cause]:
+    spec = note.get("spec", {})
+    machine, text = spec.get("machine", ""), spec.get("text", "")
+    causes = [
+        fields.invalid("spec.machine", machine, problem) for problem in names.dns_subdomain(machine)
+    ]
+    if not text.isprintable():
+        causes.append(fields.invalid("spec.text", text, "must be one line of printable characters"))
+    return causes
+
+
+def _validate_update(new: Object, old: Object) -> list[Cause]:
+    if new.get("spec", {}).get("machine") != old.get("spec", {}).get("machine"):
+        return [fields.forbidden("spec.machine", "field is immutable")]
+    return []
+
+
+MACHINENOTES = Kind(
+    resource=Resource("console.twisted-exec.dev", "v1alpha1", "machinenotes", "MachineNote"),
+    singular="machinenote",
+    short_names=("notes",),
+    description="MachineNote is a remark about one machine, for the people who operate it.",
+    schema={"spec": _SPEC},
+    required=["spec"],
+    columns=(
+        Column("Machine", _read("machine"), "The machine of the note"),
+        Column("Severity", _read("severity"), "How urgent the note is"),
+        Column("Text", _read("text"), "The remark", priority=1),
+    ),
+    fields={"spec.machine": lambda note: str(note.get("spec", {}).get("machine", ""))},
+    counts_generation=True,
+    validate=_validate,
+    validate_update=_validate_update,
+)

@@ -1,0 +1,56 @@
+"""
+The kind of ``docs/howto/add-a-kind.rst``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.apiserver.support import APITestCase
+from tests.examples.test_examples import EXAMPLES
+from twisted_exec.api import kinds
+
+NOTES = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/machinenotes"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class NoteKindTests(APITestCase):
+    """``note_kind.py``, served by an API server in memory."""
+
+    def setUp(self) -> None:
+        namespace: dict[str, Any] = {"__name__": "note_kind"}
+        exec((EXAMPLES / "note_kind.py").read_text(), namespace)
+        self.patch(kinds, "_OTHERS", (*kinds._OTHERS, namespace["MACHINENOTES"]))
+        super().setUp()
+
+    def create(self, code: int = 201, **spec: str) -> Any:
+        note = {"metadata": {"name": "disk"}, "spec": {"machine": "vm", "text": "full", **spec}}
+        return self.answer("POST", NOTES, note, code=code)
+
+    def test_columns(self) -> None:
+        """``kubectl get`` shows the machine and the default severity."""
+        self.create()
+        table = self.answer("GET", NOTES, headers=[("Accept", TABLE)])
+        shown = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
+        self.assertEqual(shown, ["Name", "Machine", "Severity", "Age"])
+        self.assertEqual(table["rows"][0]["cells"][:3], ["disk", "vm", "Info"])
+
+    def test_field_selector(self) -> None:
+        """Notes can be selected by their machine."""
+        self.create()
+        for machine, count in (("vm", 1), ("other", 0)):
+            selected = self.answer("GET", f"{NOTES}?fieldSelector=spec.machine={machine}")
+            self.assertEqual(len(selected["items"]), count, machine)
+
+    def test_invalid(self) -> None:
+        """Each wrong field is refused with 422, which names the field."""
+        for field, value in (("machine", "No_Name"), ("severity", "Bad"), ("text", "two\nlines")):
+            status = self.create(422, **{field: value})
+            causes = [cause["field"] for cause in status["details"]["causes"]]
+            self.assertEqual(causes, [f"spec.{field}"])
+
+    def test_immutable(self) -> None:
+        """A note stays with its machine."""
+        note = self.create()
+        note["spec"]["machine"] = "other"
+        self.assertIn("field is immutable", self.refused(422, "PUT", f"{NOTES}/disk", note))
