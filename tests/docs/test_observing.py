@@ -58,7 +58,9 @@ class ObservingPageTests(SynchronousTestCase):
         Trail(kept, "runtime", Clock()).refused(dict.fromkeys(SUBJECT_KEYS, "x"), 403, "forbidden")
         start, end = kept.records
         self.assertEqual(names(self.page, "Keys of every record"), set(start))
-        self.assertEqual(names(self.page, "Keys that an end has besides"), set(end) - set(start))
+        self.assertEqual(
+            names(self.page, "Additional keys of an end record"), set(end) - set(start)
+        )
 
     def test_metrics(self) -> None:
         """Names as Prometheus shows them, with their labels."""
