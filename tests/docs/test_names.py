@@ -1,0 +1,67 @@
+"""
+Tests for names of modules, classes and files on all pages.
+"""
+
+from __future__ import annotations
+
+import re
+
+from twisted.python.reflect import ModuleNotFound, namedAny
+from twisted.trial.unittest import SynchronousTestCase
+
+from . import pages
+
+ROOT = pages.DOCS.parent
+
+CREATED_BY_READERS = {
+    "twisted/plugins/endpoint_driver.py",
+    "twisted_exec/api/kinds/machinenotes.py",
+    "twisted_exec/auth/keys.py",
+    "tests/auth/test_keys.py",
+}
+"""Files that how-tos tell their readers to write."""
+
+_LITERAL = re.compile(r"``([^`]+)``")
+_DOTTED = re.compile(r"twisted_exec(\.\w+)+")
+_GRPC = re.compile(r".*\.v1alpha1\.\w+")
+_FILE = re.compile(r"(twisted_exec|twisted|tests|docs)/[\w./-]*\w\.(py|rst|yaml|sh)")
+
+
+def literals(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
+    """Page and text of every literal that matches."""
+    return {
+        (str(path.relative_to(ROOT)), literal)
+        for path in [ROOT / "CONTRIBUTING.rst", *pages.DOCS.rglob("*.rst")]
+        if "newsfragments" not in path.parts
+        for literal in _LITERAL.findall(path.read_text(encoding="utf-8"))
+        if pattern.fullmatch(literal)
+    }
+
+
+def exists(name: str) -> bool:
+    """Whether a module, or something in one, can be imported."""
+    try:
+        namedAny(name)
+    except (AttributeError, ModuleNotFound, ImportError):
+        return False
+    return True
+
+
+class NamesTests(SynchronousTestCase):
+    """Pages name only what exists."""
+
+    def test_modules(self) -> None:
+        """Each ``twisted_exec.x.y`` can be imported."""
+        names = {each for each in literals(_DOTTED) if not _GRPC.fullmatch(each[1])}
+        self.assertEqual([each for each in sorted(names) if not exists(each[1])], [])
+
+    def test_files(self) -> None:
+        """Each path of a file in the repository exists."""
+        names = {each for each in literals(_FILE) if each[1] not in CREATED_BY_READERS}
+        self.assertEqual([each for each in sorted(names) if not (ROOT / each[1]).exists()], [])
+
+    def test_implementations(self) -> None:
+        """Each module and class in the table of interfaces can be imported."""
+        table = pages.table(pages.page("howto/embed"), "Interfaces")
+        names = re.findall(r"``((?!runtime\.yaml)\w+(?:\.\w+)+)``", table)
+        self.assertEqual([each for each in names if not exists(f"twisted_exec.{each}")], [])
