@@ -124,10 +124,10 @@ class RealKcpWorld(KcpWorld):
     seconds = 60.0
     cannot = {
         **CANNOT,
-        "not_ready": "Workspaces of a kcp on one host are ready at once, and it cannot be stopped midway.",
-        "down_while_made": "Workspaces of a kcp on one host are ready at once, and it cannot be stopped midway.",
-        "access_late": "Nothing keeps its accounts from being made.",
-        "forbidden": "Its administrator may everything.",
+        "not_ready": "On one host, kcp's workspaces are ready at once, so kcp cannot be stopped in between.",
+        "down_while_made": "On one host, kcp's workspaces are ready at once, so kcp cannot be stopped in between.",
+        "access_late": "The creation of its accounts cannot be delayed.",
+        "forbidden": "The test uses kcp's administrator, who always has permission.",
     }
 
     async def start(self) -> None:

@@ -299,7 +299,7 @@ class RealManagerWorld(RealKubeFlexWorld):
     parameters = {"type": "external"}
     cannot = {
         **RealKubeFlexWorld.cannot,
-        "partial": "An adopted cluster has one kubeconfig, which serves both viewpoints.",
+        "partial": "An adopted cluster has one kubeconfig for both viewpoints.",
         "not_ready": "An adopted cluster is ready at once.",
         "down_while_made": "An adopted cluster is ready at once.",
     }
