@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tests import needs
@@ -204,11 +205,24 @@ class ConsoleTests(PodsTestCase):
 
     async def test_pipe(self) -> None:
         """What is piped in is typed; its end ends the session once the machine is quiet."""
-        for number, name in enumerate(self.kubectls):
-            for words in (("exec", "-i", "sh", "--", "console"), ("attach", "-i", "sh")):
-                stdin = b"echo $((6*7))=%d\n" % number
-                told = await self.kubectl(name, *words, stdin=stdin)
-                self.assertIn(f"\n42={number}\r\n", told, (name, words))
+        cases = [
+            (number, name, words)
+            for number, name in enumerate(self.kubectls)
+            for words in (("exec", "-i"), ("attach", "-i"))
+        ]
+        # Each waits until its machine has been quiet for a while: all of them at once, each on a
+        # machine of its own.
+        await gatherResults(
+            [Deferred.fromCoroutine(self.pipe(*case)) for case in cases], consumeErrors=True
+        )
+
+    async def pipe(self, number: int, name: str, words: tuple[str, ...]) -> None:
+        machine = f"{words[0]}-{number}"
+        await self.deployment.create_machine(machine, "shell")
+        command = ("--", "console") if words[0] == "exec" else ()
+        stdin = b"echo $((6*7))=%d\n" % number
+        output = await self.kubectl(name, *words, machine, *command, stdin=stdin)
+        self.assertIn(f"\n42={number}\r\n", output, (name, words))
 
     async def test_terminal(self) -> None:
         """Keys and sizes arrive, the process's code comes back, and it is all on record."""
