@@ -21,23 +21,23 @@ _TEST = re.compile(r"test_(\d+)_\w")
 
 
 def numbers() -> Iterator[int]:
-    """The number of each test that is named after a fault."""
+    """Yield the number of each test that is named after a fault."""
     for path in TESTS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found = _TEST.match(node.name)
-                if found is not None:
-                    yield int(found[1])
+                match = _TEST.match(node.name)
+                if match is not None:
+                    yield int(match[1])
 
 
 class FaultsPageTests(SynchronousTestCase):
-    """What is promised is tried."""
+    """Every promise of the page has a test."""
 
     def test_numbers(self) -> None:
-        """Each fault has its line, in order."""
-        told = _NUMBER.findall(pages.page("explanation/faults"))
-        self.assertEqual([int(each) for each in told], FAULTS)
+        """Each fault has its row, in order."""
+        rows = _NUMBER.findall(pages.page("explanation/faults"))
+        self.assertEqual([int(number) for number in rows], FAULTS)
 
     def test_every_promise(self) -> None:
-        """Each line has a test of its number."""
+        """Each row has a test with its number."""
         self.assertEqual(sorted(set(FAULTS) - set(numbers())), [])

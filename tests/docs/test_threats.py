@@ -15,16 +15,16 @@ from . import pages
 
 TESTS = Path(__file__).parents[1]
 TABLES = {
-    "Who may, and as whom": 30,
+    "Identity and permission": 30,
     "Spaces": 21,
     "Tokens and secrets": 6,
-    "What a hop passes on": 8,
-    "Bytes of a peer": 7,
+    "Forwarded requests": 8,
+    "Bytes from peers": 7,
     "Hosts and transports": 4,
-    "What is told to people": 5,
-    "Not here yet": 3,
+    "Output to people": 5,
+    "Not implemented": 3,
 }
-"""How many threats each has: whoever takes one away says so here."""
+"""Number of threats in each table; change it deliberately when a threat is removed."""
 
 _ROW = re.compile(
     r"^   \* - (.+?)\n     - (.+?)\n     - (.+?)\n     - (.+?)(?=\n   \* |\n*\Z)", re.M | re.S
@@ -33,48 +33,48 @@ _NAME = re.compile(r"``([\w.]+)``")
 
 
 def rows(title: str) -> list[list[str]]:
-    """The cells of each threat of a table: what, where it was seen, what is done, the tests."""
+    """Return the cells of each row of a table: threat, where it was seen, defence, tests."""
     table = pages.table(pages.page("explanation/threats"), title)
-    return [[" ".join(cell.split()) for cell in found] for found in _ROW.findall(table)][1:]
+    return [[" ".join(cell.split()) for cell in cells] for cells in _ROW.findall(table)][1:]
 
 
 @cache
-def named_in(module: str) -> frozenset[str]:
-    """The names of a module's tests, such as those of ``auth.test_jose``."""
+def functions_of(module: str) -> frozenset[str]:
+    """Return the names of all functions of a test module, such as ``auth.test_jose``."""
     path = TESTS.joinpath(*module.split(".")).with_suffix(".py")
     if not path.is_file():
         return frozenset()
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    made = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, made))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, functions))
 
 
 class ThreatsPageTests(SynchronousTestCase):
-    """What is claimed is tried."""
+    """Every defence that the page claims has tests."""
 
     def test_rows(self) -> None:
-        """Each threat has its line, with what is done about it."""
+        """No threat disappears from the page, and each row is complete."""
         for title, number in TABLES.items():
-            found = rows(title)
-            self.assertEqual(len(found), number, title)
-            self.assertEqual([row for row in found if not all(row)], [], title)
+            threats = rows(title)
+            self.assertEqual(len(threats), number, title)
+            self.assertEqual([row for row in threats if not all(row)], [], title)
 
     def test_every_claim(self) -> None:
-        """Each line has tests, but where it says that there is nothing yet."""
+        """Each row names tests, except in the table of threats without a defence."""
         for title in TABLES:
-            for threat, _, _, told in rows(title):
-                has_tests = bool(_NAME.findall(told))
-                self.assertEqual(has_tests, title != "Not here yet", threat)
+            for threat, _, _, tests in rows(title):
+                has_tests = bool(_NAME.findall(tests))
+                self.assertEqual(has_tests, title != "Not implemented", threat)
 
     def test_every_test(self) -> None:
-        """Each test that is named is there."""
+        """Every named test exists."""
         for title in TABLES:
-            for threat, _, _, told in rows(title):
-                for name in _NAME.findall(told):
+            for threat, _, _, tests in rows(title):
+                for name in _NAME.findall(tests):
                     module, _, test = name.rpartition(".")
-                    self.assertIn(test, named_in(module), f"{threat}: {name}")
+                    self.assertIn(test, functions_of(module), f"{threat}: {name}")
 
     def test_vanished(self) -> None:
-        """A test that is not there is missed."""
-        self.assertNotIn("test_nothing", named_in("auth.test_jose"))
-        self.assertEqual(named_in("auth.test_nothing"), frozenset())
+        """A test that does not exist is noticed."""
+        self.assertNotIn("test_nothing", functions_of("auth.test_jose"))
+        self.assertEqual(functions_of("auth.test_nothing"), frozenset())
