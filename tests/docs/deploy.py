@@ -1,5 +1,5 @@
 """
-What ``docs/deploy`` starts: command lines, as the programs themselves read them.
+Command lines in ``docs/deploy``, parsed by the programs themselves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
 
 TWISTD = ["twistd", "-n", "--pidfile="]
-"""How every program is run in the foreground."""
+"""Arguments that run a program in the foreground."""
 
 
 def options_of(words: Sequence[str]) -> usage.Options:
     """
-    The options that a program reads from its name and what follows it.
+    Parse a command line with the program's own options.
 
-    :raises SystemExit: as the program would end.
+    :param words: the program's name and its arguments.
+    :raises SystemExit: the program would refuse them.
     """
     options = TAPS[words[0]]()
     options.parseOptions(list(words[1:]))
@@ -36,28 +37,30 @@ def options_of(words: Sequence[str]) -> usage.Options:
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    """The objects in a file."""
+    """Return the objects in a file."""
     return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
 
 
 def pods(path: Path) -> Iterator[dict[str, Any]]:
-    """The specs of the pods that the objects in a file make."""
+    """Yield the pod specs of the workloads in a file."""
     for each in documents(path):
         if each["kind"] in ("Deployment", "DaemonSet"):
             yield each["spec"]["template"]["spec"]
 
 
 def command_of(container: dict[str, Any]) -> list[str]:
-    """A container's command line, with words for what the kubelet puts in place of names."""
-    known = {each["name"]: "10.0.0.7" for each in container.get("env", [])}
-    return [re.sub(r"\$\((\w+)\)", lambda name: known[name[1]], word) for word in container["args"]]
+    """Return a container's command line with its variables replaced, as the kubelet does."""
+    variables = {each["name"]: "10.0.0.7" for each in container.get("env", [])}
+    return [
+        re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], word) for word in container["args"]
+    ]
 
 
 class Unit:
     """
-    A unit of systemd.
+    A systemd unit.
 
-    :ivar settings: each key with its values, continued lines joined.
+    :ivar settings: the values of each key, with continued lines joined.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,37 +73,37 @@ class Unit:
                 self.settings.setdefault(key, []).append(value)
 
     def one(self, key: str) -> str:
-        """A key that is there once."""
+        """Return the value of a key that occurs once."""
         (value,) = self.settings[key]
         return value
 
     @property
     def credentials(self) -> dict[str, str]:
-        """Each credential's name, with the path that it is loaded from."""
+        """Names of credentials with the paths that they are loaded from."""
         return dict(value.split(":", 1) for value in self.settings.get("LoadCredential", []))
 
     def command(self) -> list[str]:
-        """What is run, after systemd's own substitutions."""
+        """Return the command line after systemd's substitutions."""
         specifiers = {"i": "pool-a", "d": "/run/credentials/unit", "S": "/var/lib", "t": "/run"}
 
-        def meant(text: str) -> str:
-            return re.sub(r"%(.)", lambda found: specifiers[found[1]], text)
+        def expand(text: str) -> str:
+            return re.sub(r"%(.)", lambda match: specifiers[match[1]], text)
 
-        told = self.settings.get("Environment", [])
-        variables = dict(meant(value).split("=", 1) for value in told)
+        environment = self.settings.get("Environment", [])
+        variables = dict(expand(value).split("=", 1) for value in environment)
         return [
-            re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], meant(word))
+            re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], expand(word))
             for word in self.one("ExecStart").split()
         ]
 
 
-def made(kind: str) -> set[str]:
-    """The users (``u``) or groups (``g``) that ``twisted-exec.sysusers.conf`` makes."""
+def sysusers(kind: str) -> set[str]:
+    """Return the users (``u``) or groups (``g``) that ``twisted-exec.sysusers.conf`` creates."""
     lines = (SYSTEMD / "twisted-exec.sysusers.conf").read_text(encoding="utf-8").splitlines()
     return {line.split()[1] for line in lines if line.startswith(f"{kind} ")}
 
 
 def with_own_user(words: list[str]) -> list[str]:
-    """A command line that names users, on a host that has none of them."""
-    users = "|".join(sorted(made("u")))
+    """Replace users of the units in a command line by the current user, which exists."""
+    users = "|".join(sorted(sysusers("u")))
     return [re.sub(rf"(-uid=)({users})$", rf"\g<1>{os.getuid()}", word) for word in words]

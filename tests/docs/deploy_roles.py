@@ -1,14 +1,13 @@
 """
-The parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and cluster roles.
+Generate the parts of ``docs/deploy/kubernetes`` that follow from the code: API groups and roles.
 
-When alone, exec-apiserver makes roles for people and poollets by itself
-(``twisted_exec.auth.bootstrap``).  Behind a kube-apiserver roles are the host's, so they are
-manifests: the same rules, without those about kinds that the host has roles for already, and
-with names of ours where Kubernetes' own are taken.  What the server itself must be allowed at
-the host says ``twisted_exec.apiserver.aggregated.needs``.
+A standalone exec-apiserver creates the roles of people and poollets itself
+(``twisted_exec.auth.bootstrap``).  Behind a kube-apiserver they are manifests: the same rules, without
+those for kinds that the host cluster has roles for, and with names of ours where Kubernetes' own are
+taken.  ``twisted_exec.apiserver.aggregated.needs`` has the server's own permissions at the host.
 
-``python -m tests.docs.deploy_roles`` writes them: for each dialect a kustomize component, and the
-roles of what is every dialect's.
+``python -m tests.docs.deploy_roles`` writes a kustomize component for each dialect, and the roles that
+all dialects share.
 """
 
 from __future__ import annotations
@@ -36,27 +35,27 @@ KUBERNETES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 SESSIONS = kinds.CONSOLESESSIONS.resource.group
 HEAD = "# Written by python -m tests.docs.deploy_roles, from what the code says.\n"
 NAMESPACE, SERVER = "twisted-exec", "exec-apiserver"
-"""Where the API server is, and what it and its ServiceAccount are called."""
+"""Namespace of the API server, and its name and its ServiceAccount's."""
 NODE_SERVER = "exec-nodeserver"
-"""What node servers, their ServiceAccount and their namespace are called, in root and leaf."""
+"""Name of node servers, their ServiceAccount and their namespace, in root and leaf."""
 CRDS = "spaces/crds"
 SPACE_MANAGER = "exec-spacemanager"
-"""What space managers, their ServiceAccount and their namespace are called."""
+"""Name of Space Managers, their ServiceAccount and their namespace."""
 RBAC = "rbac.authorization.k8s.io/v1"
 PEOPLE = "system:aggregate-to-"
-"""What the names of roles begin with that become part of Kubernetes' own for people."""
+"""Prefix of roles that are aggregated to Kubernetes' own ``admin``, ``edit`` and ``view``."""
 
 
 def groups_of(dialect: Dialect) -> list[tuple[str, str]]:
-    """The API groups that a dialect brings, with their versions."""
-    everyones = {kind.resource.group for kind in kinds.served(())}
-    found = (kind.resource for kind in kinds.served((dialect,)))
-    pairs = ((each.group, each.version) for each in found if each.group not in everyones)
+    """Return the API groups of a dialect with their versions."""
+    shared = {kind.resource.group for kind in kinds.served(())}
+    resources = (kind.resource for kind in kinds.served((dialect,)))
+    pairs = ((each.group, each.version) for each in resources if each.group not in shared)
     return list(dict.fromkeys(pairs))
 
 
 def api_services(dialect: Dialect) -> list[Object]:
-    """One for each group; the certificate's CA is the overlay's to say."""
+    """Return an APIService for each group; the overlay sets the CA."""
     return [
         {
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -75,26 +74,26 @@ def api_services(dialect: Dialect) -> list[Object]:
 
 
 def roles_of(dialect: Dialect) -> list[Object]:
-    """Of people who use a dialect's machines, and of its poollets."""
+    """Return the roles of a dialect, for people and for poollets."""
     groups = {group for group, _version in groups_of(dialect)}
-    made = {
+    objects = {
         (each["kind"], each["metadata"]["name"]): each for each in bootstrap_objects((dialect,))
     }
-    found = list(_of_people(made.values(), groups, dialect.name))
-    known = {(each["kind"], each["metadata"]["name"]) for each in bootstrap_objects(())}
-    for key, each in made.items():
-        if key not in known:
-            found += _apart(_ours(each), dialect)
-    return found
+    roles = list(_of_people(objects.values(), groups, dialect.name))
+    shared = {(each["kind"], each["metadata"]["name"]) for each in bootstrap_objects(())}
+    for key, each in objects.items():
+        if key not in shared:
+            roles += _apart(_ours(each), dialect)
+    return roles
 
 
 def roles_of_sessions() -> list[Object]:
-    """Of people, for the sessions of all dialects."""
+    """Return the roles of people for console sessions, which all dialects share."""
     return list(_of_people(bootstrap_objects(()), {SESSIONS}, "sessions"))
 
 
 def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Iterator[Object]:
-    """Those that are part of ``admin``, ``edit`` and ``view``, with the rules about some groups."""
+    """Yield the roles of ``objects`` that are aggregated for people, with their rules for ``groups``."""
     for each in objects:
         name = each["metadata"]["name"]
         rules = [rule for rule in each.get("rules", []) if groups.issuperset(_groups(rule))]
@@ -108,10 +107,10 @@ def _of_people(objects: Iterable[Object], groups: set[str], whose: str) -> Itera
 
 def _asked_twice(rule: Object) -> Object:
     """
-    A rule about consoles, as it must be behind a kube-apiserver.
+    Add ``get`` to a rule for consoles.
 
-    It asks by the method for itself before it passes a request on; ours asks for ``create``,
-    whatever the method.
+    kube-apiserver checks the verb of the HTTP method before it forwards a WebSocket, which is a GET;
+    our API server checks ``create``, whatever the method.
     """
     if any(each.endswith("/exec") for each in rule.get("resources", [])):
         return {**rule, "verbs": ["get", *rule["verbs"]]}
@@ -119,48 +118,48 @@ def _asked_twice(rule: Object) -> Object:
 
 
 def _groups(rule: Object) -> list[str]:
-    # A rule without groups is about URLs.
+    # A rule without groups is for non-resource URLs.
     return list(rule.get("apiGroups", [""]))
 
 
-def _ours(made: Object) -> Object:
-    """Without the label by which kube-apiserver knows the objects that it keeps itself."""
-    copied = copy.deepcopy(made)
+def _ours(original: Object) -> Object:
+    """Copy an object without the label of objects that kube-apiserver itself reconciles."""
+    copied = copy.deepcopy(original)
     del copied["metadata"]["labels"]["kubernetes.io/bootstrapping"]
     if not copied["metadata"]["labels"]:
         del copied["metadata"]["labels"]
     return copied
 
 
-def _apart(made: Object, dialect: Dialect) -> list[Object]:
+def _apart(role: Object, dialect: Dialect) -> list[Object]:
     """
-    What a poollet may do to kinds of the host: Secrets in a role of their own, to be bound
-    namespace by namespace, and Leases where poollets keep theirs alone.
+    Split the role of poollets by what administrators should grant separately.
 
-    When alone, the server shows a poollet only what its machines name, and lets it write its own
-    Lease only; kube-apiserver knows no such bounds, and keeps other programs' elections as Leases.
+    Secrets have a role of their own, to be bound for each namespace.  Leases have a role in the namespace
+    of poollets only.  A standalone server restricts a poollet to the objects of its machines and to its
+    own Lease; kube-apiserver has no such restriction, and Leases of other programs' elections.
     """
     name = dialect.pool_identity_group
-    if made["kind"] != "ClusterRole" or made["metadata"]["name"] != name:
-        return [made]
-    secrets, leases = (_taken(made, resource) for resource in ("secrets", "leases"))
-    found = [made, _role(f"{name}:secrets", secrets)]
+    if role["kind"] != "ClusterRole" or role["metadata"]["name"] != name:
+        return [role]
+    secrets, leases = (_taken(role, resource) for resource in ("secrets", "leases"))
+    roles = [role, _role(f"{name}:secrets", secrets)]
     if dialect.lease_namespace:
-        found += _leases(dialect, leases)
-    return found
+        roles += _leases(dialect, leases)
+    return roles
 
 
 def _taken(role: Object, resource: str) -> list[Object]:
-    """The rules about a resource, which the role then no longer has."""
-    found = [rule for rule in role["rules"] if rule.get("resources") == [resource]]
-    role["rules"] = [rule for rule in role["rules"] if rule not in found]
-    return found
+    """Remove the rules for a resource from a role, and return them."""
+    rules = [rule for rule in role["rules"] if rule.get("resources") == [resource]]
+    role["rules"] = [rule for rule in role["rules"] if rule not in rules]
+    return rules
 
 
 def _role(name: str, rules: list[Object], namespace: str = "") -> Object:
     kind = "Role" if namespace else "ClusterRole"
-    told = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": RBAC, "kind": kind, "metadata": told, "rules": rules}
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": RBAC, "kind": kind, "metadata": metadata, "rules": rules}
 
 
 def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
@@ -173,71 +172,71 @@ def _leases(dialect: Dialect, rules: list[Object]) -> list[Object]:
         "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
         "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
     }
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    seen = dict(needs.namespaced_rules((dialect,)))[namespace]
+    created = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    server_rules = dict(needs.namespaced_rules((dialect,)))[namespace]
     poollets = [_role(name, rules, namespace), binding]
-    return [made, *poollets, *_granted(seen, namespace)]
+    return [created, *poollets, *_granted(server_rules, namespace)]
 
 
 def rights() -> list[Object]:
-    """What the API server itself may do at kube-apiserver, whosever machines there are."""
+    """Return the permissions of the API server at kube-apiserver that all dialects share."""
     account = _account(SERVER, NAMESPACE)
-    found: list[Object] = [account]
-    found += _granted(needs.cluster_rules())
+    objects: list[Object] = [account]
+    objects += _granted(needs.cluster_rules())
     for namespace, rules in needs.namespaced_rules(()):
-        found += _granted(rules, namespace)
-    found.append(_bound(f"{SERVER}:{needs.DELEGATOR}", "ClusterRole", needs.DELEGATOR))
-    found.append(_bound(f"{SERVER}:{needs.READER}", "Role", needs.READER, "kube-system"))
-    return found
+        objects += _granted(rules, namespace)
+    objects.append(_bound(f"{SERVER}:{needs.DELEGATOR}", "ClusterRole", needs.DELEGATOR))
+    objects.append(_bound(f"{SERVER}:{needs.READER}", "Role", needs.READER, "kube-system"))
+    return objects
 
 
 def rights_in_root() -> list[Object]:
-    """What a node server may do in its root; kubeconfigs of leaves may be Secrets beside it."""
+    """Return the permissions of a node server in its root, including Secrets with kubeconfigs of leaves."""
     whose = _account(NODE_SERVER, NODE_SERVER)
-    found: list[Object] = [whose, *_granted(node_needs.root_rules(), whose=whose)]
+    objects: list[Object] = [whose, *_granted(node_needs.root_rules(), whose=whose)]
     for namespace, rules in node_needs.root_namespaced_rules(NODE_SERVER):
         if namespace == NODE_SERVER:
             rules += node_needs.secret_rules()
-        found += _granted(rules, namespace, whose)
+        objects += _granted(rules, namespace, whose)
     role = node_needs.DELEGATOR
-    found.append(_bound(f"{NODE_SERVER}:{role}", "ClusterRole", role, whose=whose))
-    return found
+    objects.append(_bound(f"{NODE_SERVER}:{role}", "ClusterRole", role, whose=whose))
+    return objects
 
 
 def rights_in_leaf() -> list[Object]:
-    """What a node server may do in a leaf; what a syncer may is bound where Pods are mirrored."""
+    """Return the permissions of a node server in a leaf, without those for mirroring Pods."""
     whose = _account(NODE_SERVER, NODE_SERVER)
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NODE_SERVER}}
-    return [made, whose, *_granted(node_needs.leaf_rules(), whose=whose)]
+    created = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NODE_SERVER}}
+    return [created, whose, *_granted(node_needs.leaf_rules(), whose=whose)]
 
 
 def rights_of_spaces() -> list[Object]:
-    """What a space manager may do where its Spaces are."""
+    """Return the permissions of a Space Manager in the cluster of its Spaces."""
     whose = _account(SPACE_MANAGER, SPACE_MANAGER)
-    found: list[Object] = [whose, *_granted(space_needs.cluster_rules(), whose=whose)]
+    objects: list[Object] = [whose, *_granted(space_needs.cluster_rules(), whose=whose)]
     secrets = f"{SPACE_MANAGER}:secrets"
-    found.append(_role(secrets, [rule.to_object() for rule in space_needs.secret_rules()]))
-    found.append(_bound(secrets, "ClusterRole", secrets, whose=whose))
+    objects.append(_role(secrets, [rule.to_object() for rule in space_needs.secret_rules()]))
+    objects.append(_bound(secrets, "ClusterRole", secrets, whose=whose))
     for namespace, rules in space_needs.namespaced_rules(SPACE_MANAGER):
-        found += _granted(rules, namespace, whose)
-    return found
+        objects += _granted(rules, namespace, whose)
+    return objects
 
 
 def roles_of_spaces() -> list[Object]:
-    """Of people, for Spaces and what tells of them."""
+    """Return the roles of people for Spaces and ClusterProfiles."""
     groups = {each.resource.group for each in (kinds.SPACES, kinds.CLUSTERPROFILES)}
     return list(_of_people(bootstrap_objects(()), groups, "spaces"))
 
 
 def rights_beside_kubeflex() -> list[Object]:
-    """What a space manager may do besides, where KubeFlex is."""
+    """Return the additional permissions of a Space Manager in the cluster of KubeFlex."""
     name = f"{SPACE_MANAGER}:kubeflex"
     role = _role(name, [rule.to_object() for rule in space_needs.kubeflex_rules()])
     return [role, _bound(name, "ClusterRole", name, whose=_account(SPACE_MANAGER, SPACE_MANAGER))]
 
 
 def rights_of_space_leaves() -> list[Object]:
-    """What a node server may do in its root for Spaces as leaves, bound for one provider's alone."""
+    """Return the permissions of a node server for Spaces as leaves, bound for one provider only."""
     name = f"{NODE_SERVER}:spaces"
     role = _role(name, [rule.to_object() for rule in node_needs.space_rules()])
     where, whose = namespace_of(DEFAULT_PROVIDER), _account(NODE_SERVER, NODE_SERVER)
@@ -245,7 +244,7 @@ def rights_of_space_leaves() -> list[Object]:
 
 
 def more_rights(what: str, rules: Iterable[Rule]) -> list[Object]:
-    """What a node server may do besides, for something that it need not do."""
+    """Return the permissions of a node server for an optional feature."""
     whose = _account(NODE_SERVER, NODE_SERVER)
     name = f"{NODE_SERVER}:{what}"
     role = _role(name, [rule.to_object() for rule in rules])
@@ -260,7 +259,7 @@ def _account(name: str, namespace: str) -> Object:
 def _granted(
     rules: Iterable[Rule], namespace: str = "", whose: Object | None = None
 ) -> list[Object]:
-    """A role of a server's own, bound to it."""
+    """Return a role and its binding to a server's ServiceAccount."""
     name = whose["metadata"]["name"] if whose else SERVER
     role = _role(name, [rule.to_object() for rule in rules], namespace)
     return [role, _bound(name, role["kind"], name, namespace, whose)]
@@ -270,7 +269,9 @@ def _bound(
     name: str, kind: str, role: str, namespace: str = "", whose: Object | None = None
 ) -> Object:
     """
-    :param whose: a ServiceAccount; that of the API server when nothing is said.
+    Return a binding.
+
+    :param whose: a ServiceAccount; default: the API server's.
     """
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     account = (whose or _account(SERVER, NAMESPACE))["metadata"]
@@ -284,7 +285,7 @@ def _bound(
 
 
 def definitions() -> dict[str, Object]:
-    """By their files: what a kube-apiserver is told to keep Spaces, which no server of ours serves there."""
+    """Return the CustomResourceDefinitions for Spaces by file name, for use in a kube-apiserver."""
     return {
         "spaces": crds.definition(kinds.SPACES, name=spaces.SPACE_NAME),
         "spaceproviderdescs": crds.definition(kinds.SPACEPROVIDERDESCS, name=spaces.PROVIDER_NAME),
@@ -293,7 +294,7 @@ def definitions() -> dict[str, Object]:
 
 
 def component(dialect: Dialect) -> Object:
-    """Says that there are a dialect's machines."""
+    """Return the kustomize component that adds a dialect to the API server."""
     argument = {
         "op": "add",
         "path": "/spec/template/spec/containers/0/args/-",
@@ -317,8 +318,8 @@ def _dump(*documents: Any) -> str:
 
 
 def written() -> dict[str, str]:
-    """What each file is to be, by its path below ``docs/deploy/kubernetes``."""
-    found = {
+    """Return the content of each file, by its path below ``docs/deploy/kubernetes``."""
+    files = {
         "apiserver/rights.yaml": _dump(*rights()),
         "apiserver/roles.yaml": _dump(*roles_of_sessions()),
         "nodeserver/rights.yaml": _dump(*rights_in_root()),
@@ -334,12 +335,12 @@ def written() -> dict[str, str]:
         "machine-pods/rights.yaml": _dump(*more_rights("machine-pods", node_needs.machine_rules())),
     }
     for name, each in definitions().items():
-        found[f"{CRDS}/{name}.yaml"] = _dump(each)
+        files[f"{CRDS}/{name}.yaml"] = _dump(each)
     for dialect in DIALECTS:
-        found[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
-        found[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))
-        found[f"{dialect.name}/kustomization.yaml"] = _dump(component(dialect))
-    return {path: HEAD + text for path, text in found.items()}
+        files[f"{dialect.name}/apiservices.yaml"] = _dump(*api_services(dialect))
+        files[f"{dialect.name}/roles.yaml"] = _dump(*roles_of(dialect))
+        files[f"{dialect.name}/kustomization.yaml"] = _dump(component(dialect))
+    return {path: HEAD + text for path, text in files.items()}
 
 
 def main() -> None:

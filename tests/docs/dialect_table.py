@@ -1,7 +1,5 @@
 """
-The table of ``docs/reference/dialects.rst``, made from the records.
-
-``python -m tests.docs.dialect_table`` writes it.
+Generate the table of ``docs/reference/dialects.rst``: ``python -m tests.docs.dialect_table``.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "dialects-table.inc"
 
 
 def _kind(which: Callable[[Dialect], object]) -> Callable[[Dialect], str]:
-    def told(dialect: Dialect) -> str:
+    def read(dialect: Dialect) -> str:
         resource = which(dialect)
         return f"{resource.kind}, ``{resource.plural}``"  # type: ignore[attr-defined]
 
-    return told
+    return read
 
 
 def _columns(dialect: Dialect) -> str:
@@ -35,12 +33,12 @@ def _spec(dialect: Dialect) -> str:
 def _groups(dialect: Dialect) -> str:
     if not dialect.domain:
         return "none"
-    groups = [f"``{room}.{dialect.domain}``" for room in ("storage", "networking", "ipam")]
+    groups = [f"``{group}.{dialect.domain}``" for group in ("storage", "networking", "ipam")]
     return ", ".join(groups) + (" (with routings)" if dialect.routings else "")
 
 
 def _literal(read: Callable[[Dialect], str]) -> Callable[[Dialect], str]:
-    return lambda dialect: f"``{told}``" if (told := read(dialect)) else "none"
+    return lambda dialect: f"``{value}``" if (value := read(dialect)) else "none"
 
 
 ROWS: tuple[tuple[str, Callable[[Dialect], str]], ...] = (
@@ -81,10 +79,10 @@ ROWS: tuple[tuple[str, Callable[[Dialect], str]], ...] = (
 
 
 def table() -> str:
-    """The table as reStructuredText: a row for each name that differs."""
+    """Return the table as reStructuredText, with a row for each name that differs."""
     lines = [".. list-table::", "   :header-rows: 1", "   :stub-columns: 1", ""]
     rows = [("", *(f"``{each.name}``" for each in DIALECTS))]
-    rows += [(told, *(read(each) for each in DIALECTS)) for told, read in ROWS]
+    rows += [(title, *(read(each) for each in DIALECTS)) for title, read in ROWS]
     for row in rows:
         for index, cell in enumerate(row):
             lines.append(f"   {'*' if not index else ' '} - {cell}".rstrip())

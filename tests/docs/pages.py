@@ -1,5 +1,5 @@
 """
-Pages of the documentation, as tests read them.
+Parsers for pages of the documentation.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ _LITERAL = re.compile(r"``([^`]+)``")
 
 
 def page(name: str) -> str:
-    """The source of one page, such as ``reference/options``."""
+    """Return the source of a page, such as ``reference/options``."""
     return (DOCS / f"{name}.rst").read_text(encoding="utf-8")
 
 
 def options(text: str) -> dict[str, dict[str, str | None]]:
     """
-    What ``program`` and ``option`` directives say.
+    Parse the ``program`` and ``option`` directives of a page.
 
-    :return: for each program its options, as ``--name``, ``-n`` or ``NAME``, each with the
-        default that is told, or ``None``.
+    :return: for each program its options, as ``--name``, ``-n`` or ``NAME``, each with its documented
+        default or ``None``.
     """
-    found: dict[str, dict[str, str | None]] = {}
+    result: dict[str, dict[str, str | None]] = {}
     directives = list(_DIRECTIVE.finditer(text))
-    ends = [one.start() for one in directives[1:]] + [len(text)]
+    ends = [each.start() for each in directives[1:]] + [len(text)]
     program = ""
     for directive, end in zip(directives, ends, strict=True):
-        kind, told = directive.groups()
+        kind, argument = directive.groups()
         if kind == "program":
-            program = told
-            found[program] = {}
+            program = argument
+            result[program] = {}
             continue
         default = _DEFAULT.search(text, directive.end(), end)
-        for form in told.split(", "):
-            found[program][form.split()[0]] = default[1] if default else None
-    return found
+        for form in argument.split(", "):
+            result[program][form.split()[0]] = default[1] if default else None
+    return result
 
 
 def section(text: str, title: str) -> str:
-    """The part under a heading, to the next heading of the same kind."""
+    """Return the text under a heading, up to the next heading of the same level."""
     heading = re.search(rf"^{re.escape(title)}\n([-~]{{3,}})$", text, re.MULTILINE)
     assert heading is not None, f"there is no section {title!r}"
     rest = text[heading.end() :]
@@ -53,12 +53,12 @@ def section(text: str, title: str) -> str:
 
 
 def table(text: str, title: str) -> str:
-    """The list table with a title."""
-    _, found, rest = text.partition(f".. list-table:: {title}\n")
-    assert found, f"there is no table {title!r}"
+    """Return the list table with a title."""
+    _, title_line, rest = text.partition(f".. list-table:: {title}\n")
+    assert title_line, f"there is no table {title!r}"
     return re.split(r"^(?=\S)", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def first_column(text: str) -> set[str]:
-    """The literals in the first column of all list tables of a part."""
+    """Return the literals in the first column of all list tables of a text."""
     return {word for cell in _ROW.findall(text) for word in _LITERAL.findall(cell)}

@@ -1,5 +1,5 @@
 """
-Tests for ``docs/reference/configuration.rst`` and the files that the pages show.
+Tests for ``docs/reference/configuration.rst`` and the example files of all pages.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MANIFESTS = (
 
 
 class RuntimeYamlTests(SynchronousTestCase):
-    """The page has the keys that the file may have."""
+    """The page lists exactly the keys that the file may have."""
 
     def setUp(self) -> None:
         self.page = pages.page("reference/configuration")
-        self.asked: dict[str, set[str]] = {}
+        self.read: dict[str, set[str]] = {}
 
         def done(reader: Reader) -> None:
-            self.asked[reader.where] = set(reader._known)
+            self.read[reader.where] = set(reader._known)
 
         self.patch(Reader, "done", done)
 
@@ -51,77 +51,77 @@ class RuntimeYamlTests(SynchronousTestCase):
         return pages.first_column(pages.table(self.page, title))
 
     def test_keys(self) -> None:
-        """Those of every class, and those of each driver."""
+        """The tables list the keys of every class and those of each driver."""
         path = str(HOWTO / "runtime.yaml")
         config.load(path)
         every = self.keys("Keys of every class")
         with open(path) as file:
             classes = yaml.safe_load(file)["classes"]
-        for at, one in enumerate(classes):
-            driver, where = one["driver"], f"{path}: classes[{at}] ({one['name']})"
-            asked = self.asked[where]
-            self.assertEqual(self.keys(f"Keys of driver {driver}"), asked - every, driver)
-            self.assertLess(every, asked)
+        for at, entry in enumerate(classes):
+            driver, where = entry["driver"], f"{path}: classes[{at}] ({entry['name']})"
+            keys = self.read[where]
+            self.assertEqual(self.keys(f"Keys of driver {driver}"), keys - every, driver)
+            self.assertLess(every, keys)
 
     def test_lines(self) -> None:
-        """Those of drivers whose lines exist already, and those of their lines."""
+        """The tables list the keys of drivers for existing lines, and those of their lines."""
         path = str(HOWTO / "console-servers" / "runtime.yaml")
         classes = config.load(path)
         every, serial = self.keys("Keys of every class"), self.keys("Keys of a serial line")
         with open(path) as file:
-            drivers = {one["name"]: one["driver"] for one in yaml.safe_load(file)["classes"]}
+            drivers = {entry["name"]: entry["driver"] for entry in yaml.safe_load(file)["classes"]}
         self.assertEqual(len(set(drivers.values())), len(classes))
         for name, driver in drivers.items():
             of_class, of_lines = set(), set()
-            for where, keys in self.asked.items():
+            for where, keys in self.read.items():
                 if f"({name})" in where:
                     (of_lines if "lines[" in where else of_class).update(keys)
             self.assertEqual(self.keys(f"Keys of driver {driver}"), of_class - every, driver)
-            told = self.keys(f"Keys of a line of driver {driver}")
-            self.assertEqual(told, of_lines - serial, driver)
+            listed = self.keys(f"Keys of a line of driver {driver}")
+            self.assertEqual(listed, of_lines - serial, driver)
             self.assertTrue(not of_lines & serial or serial <= of_lines, driver)
 
     def test_virtual_machines(self) -> None:
-        """The classes of the page about them are what they should be."""
+        """The example for virtual machines has its two classes."""
         classes = config.load(str(HOWTO / "virtual-machines.yaml"))
-        self.assertEqual([one.name for one in classes], ["small", "netboot"])
+        self.assertEqual([each.name for each in classes], ["small", "netboot"])
 
     def test_libvirt(self) -> None:
-        """Those of domains."""
+        """The tables list the keys of libvirt classes and domains."""
         path = str(HOWTO / "libvirt.yaml")
         config.load(path)
         where = f"{path}: classes[0] (domains)"
         every = self.keys("Keys of every class")
-        self.assertEqual(self.keys("Keys of driver libvirt"), self.asked[where] - every)
-        domain = self.asked[f"{where}: domains[web-1]"]
+        self.assertEqual(self.keys("Keys of driver libvirt"), self.read[where] - every)
+        domain = self.read[f"{where}: domains[web-1]"]
         self.assertEqual(self.keys("Keys of a domain of driver libvirt"), domain)
 
 
 class FilesTests(SynchronousTestCase):
-    """What the pages say of files."""
+    """The pages describe files correctly."""
 
     def test_pki(self) -> None:
-        """The files of a PKI directory are those on the page."""
+        """The page lists exactly the files of a PKI directory."""
         pki = create_pki(self.mktemp())
         pki.issue_apiserver(["localhost"])
         pki.issue_poollet("POOL", ["localhost"])
         pki.issue_runtime("NAME", ["localhost"])
         pki.issue_user("USER", [])
         section = pages.section(pages.page("reference/configuration"), "The PKI directory")
-        made = {os.path.splitext(name)[0] for name in os.listdir(pki.directory)}
-        self.assertEqual(pages.first_column(section), made)
+        files = {os.path.splitext(name)[0] for name in os.listdir(pki.directory)}
+        self.assertEqual(pages.first_column(section), files)
 
     def test_kubeconfig(self) -> None:
-        """Every key that is read is told, and what is shown can be read."""
-        told = pages.page("reference/kubeconfig")
+        """The page lists every key, and its example is valid."""
+        page = pages.page("reference/kubeconfig")
         cluster, user = WHOLE["clusters"][0]["cluster"], WHOLE["users"][0]["user"]
         for key in (*cluster, *user):
-            self.assertIn(f"``{key.removesuffix('-data')}", told)
+            self.assertIn(f"``{key.removesuffix('-data')}", page)
         for key in user["exec"]:
-            self.assertIn(f" {key}:", told)
-        shown = yaml.safe_load((HOWTO / "poollet.kubeconfig").read_text())
-        self.assertEqual(shown["current-context"], shown["contexts"][0]["name"])
-        block = told.partition(".. code-block:: yaml\n")[2].partition("\n.. ")[0]
+            self.assertIn(f" {key}:", page)
+        example = yaml.safe_load((HOWTO / "poollet.kubeconfig").read_text())
+        self.assertEqual(example["current-context"], example["contexts"][0]["name"])
+        block = page.partition(".. code-block:: yaml\n")[2].partition("\n.. ")[0]
         whole = {**WHOLE, **yaml.safe_load(block)}
         whole["contexts"] = [{"name": "x", "context": {"cluster": "c", "user": "ada"}}]
         path = self.mktemp()
@@ -132,21 +132,21 @@ class FilesTests(SynchronousTestCase):
         self.assertEqual(plugin.interactive_mode, "IfAvailable")
 
     def test_plugin(self) -> None:
-        """The credential plugin that is shown says what is in its file."""
+        """The example of a credential plugin returns the token in its file."""
         home = self.mktemp()
         os.makedirs(os.path.join(home, ".cache"))
         with open(os.path.join(home, ".cache", "lab-token"), "w") as stream:
             stream.write("secret\n")
         plugin = ExecPlugin(str(HOWTO / "lab-login.sh"), kubeconfig.EXEC_V1)
-        told = subprocess.run(
+        process = subprocess.run(
             [plugin.command], env={**os.environ, "HOME": home}, stdout=subprocess.PIPE, check=True
         )
-        self.assertEqual(parse_credential(plugin, told.stdout).token, "secret")
+        self.assertEqual(parse_credential(plugin, process.stdout).token, "secret")
 
     def test_manifests(self) -> None:
-        """The objects that are shown are of kinds that the API server has."""
-        known = {(one.resource.api_version, one.resource.kind) for one in kinds.ALL}
+        """Example objects are of kinds that the API server has."""
+        served = {(kind.resource.api_version, kind.resource.kind) for kind in kinds.ALL}
         for name in MANIFESTS:
             text = (pages.DOCS / f"{name}.yaml").read_text()
-            for shown in yaml.safe_load_all(text):
-                self.assertIn((shown["apiVersion"], shown["kind"]), known, name)
+            for obj in yaml.safe_load_all(text):
+                self.assertIn((obj["apiVersion"], obj["kind"]), served, name)

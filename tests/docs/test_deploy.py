@@ -1,7 +1,7 @@
 """
-Tests for ``docs/deploy/kubernetes``; the rest of ``docs/deploy`` is ``test_deploy_units``'s.
+Tests for ``docs/deploy/kubernetes``; ``test_deploy_units`` covers the rest of ``docs/deploy``.
 
-kube-apiserver itself judges the manifests in ``tests/interop/aggregated.py``.
+``tests/interop/aggregated.py`` applies the manifests to a real kube-apiserver.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LAST_WORD_SECONDS = 5
 
 
 def manifests() -> Iterator[tuple[str, Object]]:
-    """Each object of every file that is not kustomize's."""
+    """Yield each object with its file, without kustomize's own files."""
     for path in sorted(KUBERNETES.glob("*/*.yaml")):
         if path.name not in ("kustomization.yaml", "runtime.yaml"):
             for each in deploy.documents(path):
@@ -63,7 +63,7 @@ def manifests() -> Iterator[tuple[str, Object]]:
 
 
 def containers() -> Iterator[tuple[Object, Object]]:
-    """Each container, after its pod."""
+    """Yield each container with its pod."""
     for name in PODS:
         for pod in deploy.pods(KUBERNETES / name):
             for container in pod["containers"]:
@@ -71,7 +71,7 @@ def containers() -> Iterator[tuple[Object, Object]]:
 
 
 def server_of(built: list[Object]) -> list[str]:
-    """The command line of the API server in what was built."""
+    """Return the command line of the API server in a build."""
     return next(
         list(each["spec"]["template"]["spec"]["containers"][0]["args"])
         for each in built
@@ -80,39 +80,39 @@ def server_of(built: list[Object]) -> list[str]:
 
 
 class ManifestTests(SynchronousTestCase):
-    """What the objects say."""
+    """The manifests."""
 
     def test_kinds(self) -> None:
-        """They are of kinds that Kubernetes has."""
+        """All objects are of kinds that Kubernetes has."""
         for path, each in manifests():
             self.assertIn((each["apiVersion"], each["kind"]), KNOWN, path)
             self.assertTrue(each["metadata"]["name"], path)
 
     def test_written(self) -> None:
-        """What follows from the code is as the code is now."""
+        """Generated files are up to date."""
         for path, text in deploy_roles.written().items():
-            told = "run: python -m tests.docs.deploy_roles"
-            self.assertEqual((KUBERNETES / path).read_text(encoding="utf-8"), text, told)
+            hint = "run: python -m tests.docs.deploy_roles"
+            self.assertEqual((KUBERNETES / path).read_text(encoding="utf-8"), text, hint)
 
     def test_groups(self) -> None:
-        """Every API group that we serve for ourselves has its APIService, of our one Service."""
+        """Every API group of ours has an APIService that refers to our Service."""
         service = deploy.documents(KUBERNETES / "apiserver/service.yaml")[0]
         where = service["metadata"] | {"port": service["spec"]["ports"][0]["port"]}
-        everyones = deploy.documents(KUBERNETES / "apiserver/apiservice.yaml")
+        shared = deploy.documents(KUBERNETES / "apiserver/apiservice.yaml")
         for dialect in DIALECTS:
-            found = deploy.documents(KUBERNETES / f"{dialect.name}/apiservices.yaml") + everyones
-            told = {(each["spec"]["group"], each["spec"]["version"]) for each in found}
+            services = deploy.documents(KUBERNETES / f"{dialect.name}/apiservices.yaml") + shared
+            registered = {(each["spec"]["group"], each["spec"]["version"]) for each in services}
             served = {kind.resource for kind in kinds.aggregated((dialect,))}
             ours = {(each.group, each.version) for each in served}
-            self.assertEqual(told, ours)
-            for each in found:
+            self.assertEqual(registered, ours)
+            for each in services:
                 spec = each["spec"]
                 self.assertEqual(each["metadata"]["name"], f"{spec['version']}.{spec['group']}")
                 for key in ("name", "namespace", "port"):
                     self.assertEqual(spec["service"][key], where[key])
 
     def test_roles(self) -> None:
-        """Together they allow what poollets may at a server that is alone, and people, too."""
+        """The roles grant people and poollets everything that a standalone server grants."""
         for dialect in DIALECTS:
             rules = [
                 Rule.from_object(rule)
@@ -122,29 +122,31 @@ class ManifestTests(SynchronousTestCase):
             groups = {group for group, _ in deploy_roles.groups_of(dialect)}
             for role in bootstrap_objects((dialect,)):
                 poollets = role["metadata"]["name"].startswith(dialect.pool_identity_group)
-                for told in role.get("rules", []):
-                    rule = Rule.from_object(told)
+                for rule_object in role.get("rules", []):
+                    rule = Rule.from_object(rule_object)
                     if set(rule.api_groups) & groups or poollets:
-                        held = any(one.covers(rule) for one in rules)
-                        self.assertTrue(held or rule.resources == ("leases",), told)
+                        granted = any(each.covers(rule) for each in rules)
+                        self.assertTrue(granted or rule.resources == ("leases",), rule_object)
 
     def test_bounds(self) -> None:
-        """No poollet reads all Secrets or writes all Leases of a host."""
+        """No role lets a poollet read all Secrets or write all Leases of the host cluster."""
         for dialect in DIALECTS:
-            found = deploy_roles.roles_of(dialect)
+            objects = deploy_roles.roles_of(dialect)
             bound = {
-                each["roleRef"]["name"] for each in found if each["kind"] == "ClusterRoleBinding"
+                each["roleRef"]["name"] for each in objects if each["kind"] == "ClusterRoleBinding"
             }
-            for each in found:
+            for each in objects:
                 if each["kind"] == "ClusterRole" and each["metadata"]["name"] in bound:
-                    touched = {one for rule in each["rules"] for one in rule.get("resources", [])}
+                    touched = {
+                        resource for rule in each["rules"] for resource in rule.get("resources", [])
+                    }
                     self.assertFalse(touched & {"secrets", "leases"})
 
     def test_bindings(self) -> None:
-        """Every role that is bound is there, or is Kubernetes' own."""
-        found = list(manifests())
-        roles = {each["metadata"]["name"] for _, each in found if each["kind"].endswith("Role")}
-        for path, each in found:
+        """Every bound role exists, or is Kubernetes' own."""
+        objects = list(manifests())
+        roles = {each["metadata"]["name"] for _, each in objects if each["kind"].endswith("Role")}
+        for path, each in objects:
             if each["kind"].endswith("Binding"):
                 name = each["roleRef"]["name"]
                 own = name in (aggregated.DELEGATOR, aggregated.READER, node_needs.DELEGATOR)
@@ -152,20 +154,20 @@ class ManifestTests(SynchronousTestCase):
 
 
 class PodTests(SynchronousTestCase):
-    """What the pods run, and how."""
+    """The pods of the manifests."""
 
     def test_command_lines(self) -> None:
-        """The programs take the very options."""
-        seen = set()
+        """The programs accept the command lines."""
+        programs_run = set()
         for _, container in containers():
             words = deploy.command_of(container)
             deploy.options_of(words)
-            seen.add(words[0])
+            programs_run.add(words[0])
         programs = ("apiserver", "poollet", "runtime", "broker", "nodeserver", "spacemanager")
-        self.assertEqual(seen, {f"exec-{name}" for name in programs})
+        self.assertEqual(programs_run, {f"exec-{name}" for name in programs})
 
     def test_restricted(self) -> None:
-        """As the Pod Security Standard ``restricted`` wants it, and nothing can be written."""
+        """Pods meet the Pod Security Standard ``restricted``, with a read-only file system."""
         for pod, container in containers():
             whole, own = pod["securityContext"], container["securityContext"]
             self.assertTrue(whole["runAsNonRoot"] and whole["runAsUser"])
@@ -175,20 +177,20 @@ class PodTests(SynchronousTestCase):
             self.assertEqual(own["capabilities"], {"drop": ["ALL"]})
 
     def test_mounts(self) -> None:
-        """Every file that a program reads lies in something that is mounted."""
+        """Every file of a command line is in a mounted volume, and every volume is used."""
         for pod, container in containers():
             volumes = {each["name"] for each in pod["volumes"]}
             mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
             self.assertLessEqual(set(mounts.values()), volumes)
             for word in container["args"]:
                 for path in re.findall(r"=(/(?:etc|var|run|tmp)/[^?&]+)", word):
-                    self.assertTrue(any(path.startswith(f"{one}/") for one in mounts), path)
+                    self.assertTrue(any(path.startswith(f"{mount}/") for mount in mounts), path)
         for pod in {id(pod): pod for pod, _ in containers()}.values():
-            used = {each["name"] for one in pod["containers"] for each in one["volumeMounts"]}
+            used = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
             self.assertEqual(used, {each["name"] for each in pod["volumes"]})
 
     def test_stopping(self) -> None:
-        """A pod has time for what its programs drain."""
+        """Kubernetes waits longer than the programs drain."""
         for pod, container in containers():
             words = deploy.command_of(container)
             options = deploy.options_of(words)
@@ -197,64 +199,69 @@ class PodTests(SynchronousTestCase):
             self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], needed, words[0])
 
     def test_probes(self) -> None:
-        """They ask where the program listens, whether it is well."""
+        """Probes use the port where the program listens, and its health paths."""
         for _, container in containers():
             ports = {each["name"]: each["containerPort"] for each in container.get("ports", [])}
             probes = [each for name, each in container.items() if name.endswith("Probe")]
             self.assertEqual(bool(ports), bool(probes), container["name"])
             for probe in probes:
-                asked = probe["httpGet"]
-                health = asked["port"] == "health"
+                request = probe["httpGet"]
+                health = request["port"] == "health"
                 option = "--health-listen" if health else "--listen"
-                self.assertIn(f"{option}=tcp:{ports[asked['port']]}", container["args"])
-                self.assertEqual(asked.get("scheme"), None if health else "HTTPS")
-                self.assertIn(asked["path"], ("/livez", "/readyz"))
+                self.assertIn(f"{option}=tcp:{ports[request['port']]}", container["args"])
+                self.assertEqual(request.get("scheme"), None if health else "HTTPS")
+                self.assertIn(request["path"], ("/livez", "/readyz"))
 
     def test_neighbours(self) -> None:
-        """What runs machines listens where the poollet beside it looks for it."""
+        """Runtime or broker and the poollet next to it use the same socket."""
         for name in PODS[1:-2]:
             for pod in deploy.pods(KUBERNETES / name):
-                words = [word for one in pod["containers"] for word in one["args"]]
-                told = [word.partition("=")[2] for word in words if "unix:///" in word]
-                self.assertEqual((len(told), len(set(told))), (2, 1))
+                words = [word for each in pod["containers"] for word in each["args"]]
+                sockets = [word.partition("=")[2] for word in words if "unix:///" in word]
+                self.assertEqual((len(sockets), len(set(sockets))), (2, 1))
 
     def test_selectors(self) -> None:
-        """Services, budgets and workloads mean the pods that are made."""
+        """Services, budgets and workloads select the pods of the deployment."""
         for name in ("apiserver", "consoles", "broker", "nodeserver", "spaces"):
             paths = sorted((KUBERNETES / name).glob("*.yaml"))
-            found = [each for path in paths for each in deploy.documents(path)]
+            objects = [each for path in paths for each in deploy.documents(path)]
             (labels,) = (
                 each["spec"]["template"]["metadata"]["labels"]
-                for each in found
+                for each in objects
                 if each.get("kind") == "Deployment"
             )
-            for each in found:
+            for each in objects:
                 selector = each.get("spec", {}).get("selector")
                 if selector:
                     selector = selector.get("matchLabels", selector)
                     self.assertLessEqual(selector.items(), labels.items())
 
     def test_known_by(self) -> None:
-        """The poollet's kubeconfigs can be read, and name what is mounted."""
+        """The poollet's kubeconfigs name files in mounted volumes."""
         for name in ("consoles", "broker"):
             path = KUBERNETES / name / "poollet.kubeconfig"
-            shown = yaml.safe_load(path.read_text())
+            kubeconfig_object = yaml.safe_load(path.read_text())
             (pod,) = deploy.pods(KUBERNETES / name / "pool.yaml")
             mounts = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
-            for entry in (shown["clusters"][0]["cluster"], shown["users"][0]["user"]):
+            for entry in (
+                kubeconfig_object["clusters"][0]["cluster"],
+                kubeconfig_object["users"][0]["user"],
+            ):
                 for key, value in entry.items():
                     if key != "server":
                         self.assertIn(str(Path(value).parent), mounts)
-            self.assertEqual(shown["current-context"], shown["contexts"][0]["name"])
+            self.assertEqual(
+                kubeconfig_object["current-context"], kubeconfig_object["contexts"][0]["name"]
+            )
 
     def test_classes(self) -> None:
-        """The runtimes take their classes."""
+        """The runtimes accept their class files."""
         for name in ("consoles", "hypervisor"):
             self.assertTrue(config.load(str(KUBERNETES / name / "runtime.yaml")))
 
 
 class KustomizeTests(SynchronousTestCase):
-    """kubectl builds what is there."""
+    """``kubectl kustomize`` builds the directories."""
 
     skip = needs.kubectl()
 
@@ -277,41 +284,41 @@ class KustomizeTests(SynchronousTestCase):
         self.pki = pki
 
     def build(self, name: str) -> list[Object]:
-        done = subprocess.run(
+        process = subprocess.run(
             ["kubectl", "kustomize", str(self.directory / name)],
             capture_output=True,
             text=True,
             timeout=60,
         )
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return list(yaml.safe_load_all(done.stdout))
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        return list(yaml.safe_load_all(process.stdout))
 
     def test_pools(self) -> None:
-        """Each pool by itself."""
+        """Each pool can be built alone."""
         for name in ("consoles", "broker", "hypervisor"):
             self.assertIn("ConfigMap", {each["kind"] for each in self.build(name)})
 
     def test_node_server(self) -> None:
-        """In the root, and what it may in a leaf."""
+        """The node server in the root, and its permissions in a leaf, can be built."""
         built = self.build("nodeserver")
         self.assertIn("Deployment", {each["kind"] for each in built})
         self.assertIn("ClusterRole", {each["kind"] for each in self.build("leaf")})
 
     def test_spaces(self) -> None:
-        """The manager, what it keeps, and who may; with KubeFlex beside it, what that needs."""
-        told = self.directory / "spaces" / "kustomization.yaml"
+        """The Space Manager has its definitions; the component for KubeFlex adds one role."""
+        kustomization = self.directory / "spaces" / "kustomization.yaml"
         built = self.build("spaces")
-        found = {each["metadata"]["name"] for each in built}
+        names = {each["metadata"]["name"] for each in built}
         definitions = [each for each in built if each["kind"] == "CustomResourceDefinition"]
         self.assertEqual(len(definitions), 3)
-        told.write_text(told.read_text() + "components: [../spaces-kubeflex]\n")
-        added = {each["metadata"]["name"] for each in self.build("spaces")} - found
+        kustomization.write_text(kustomization.read_text() + "components: [../spaces-kubeflex]\n")
+        added = {each["metadata"]["name"] for each in self.build("spaces")} - names
         self.assertEqual(added, {"exec-spacemanager:kubeflex"})
 
     def test_space_leaves(self) -> None:
-        """A component has the node server take Spaces, whose Secrets it reads for one provider alone."""
-        told = self.directory / "nodeserver" / "kustomization.yaml"
-        told.write_text(told.read_text() + "components: [../space-leaves]\n")
+        """The component for Spaces grants the node server the Secrets of one provider only."""
+        kustomization = self.directory / "nodeserver" / "kustomization.yaml"
+        kustomization.write_text(kustomization.read_text() + "components: [../space-leaves]\n")
         built = self.build("nodeserver")
         (deployment,) = (each for each in built if each["kind"] == "Deployment")
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -325,19 +332,19 @@ class KustomizeTests(SynchronousTestCase):
         self.assertEqual(bound, {"ClusterRole": "", "RoleBinding": "spaceprovider-default"})
 
     def test_node_server_more(self) -> None:
-        """Components add what mirroring Pods or showing machines needs, and nothing else has it."""
+        """Each optional component adds only its own role and option."""
         for name, component, role in (
             ("nodeserver", "sync-pods", "sync-pods"),
             ("nodeserver", "machine-pods", "machine-pods"),
             ("leaf", "sync-pods-leaf", "sync-pods"),
         ):
-            told = self.directory / name / "kustomization.yaml"
-            text, before = told.read_text(), self.build(name)
-            told.write_text(text + f"components: [../{component}]\n")
+            kustomization = self.directory / name / "kustomization.yaml"
+            text, before = kustomization.read_text(), self.build(name)
+            kustomization.write_text(text + f"components: [../{component}]\n")
             built = self.build(name)
-            told.write_text(text)
-            had = {each["metadata"]["name"] for each in before}
-            added = {each["metadata"]["name"] for each in built} - had
+            kustomization.write_text(text)
+            names = {each["metadata"]["name"] for each in before}
+            added = {each["metadata"]["name"] for each in built} - names
             self.assertEqual(added, {f"exec-nodeserver:{role}"})
             for each in built:
                 if each["kind"] == "Deployment":
@@ -346,7 +353,7 @@ class KustomizeTests(SynchronousTestCase):
                     self.assertEqual(bool(options["sync-pods"]), component == "sync-pods")
 
     def test_example(self) -> None:
-        """What is deployed names the image, the dialect and the CA that users have given."""
+        """The example deploys the image, the dialect and the CA of its overlay."""
         built = self.build("example")
         self.assertEqual(deploy.options_of(server_of(built))["dialect"], (IRONCORE,))
         images = {
@@ -366,27 +373,27 @@ class KustomizeTests(SynchronousTestCase):
         self.check_references(built)
 
     def check_references(self, built: list[Object]) -> None:
-        """Every Secret and ConfigMap that is mounted is made."""
-        made = {(each["kind"], each["metadata"]["name"]) for each in built}
-        made.add(("ConfigMap", "kube-root-ca.crt"))
+        """Check that every mounted Secret and ConfigMap exists."""
+        existing = {(each["kind"], each["metadata"]["name"]) for each in built}
+        existing.add(("ConfigMap", "kube-root-ca.crt"))
         for each in built:
             if each["kind"] == "Deployment":
                 for volume in each["spec"]["template"]["spec"]["volumes"]:
                     if "secret" in volume:
-                        self.assertIn(("Secret", volume["secret"]["secretName"]), made)
+                        self.assertIn(("Secret", volume["secret"]["secretName"]), existing)
                     if "configMap" in volume:
-                        self.assertIn(("ConfigMap", volume["configMap"]["name"]), made)
+                        self.assertIn(("ConfigMap", volume["configMap"]["name"]), existing)
 
     def test_dialects(self) -> None:
-        """Several, as components of one deployment."""
-        told = self.directory / "example" / "kustomization.yaml"
-        text = told.read_text()
-        told.write_text(text.replace("- ../ironcore\n", "- ../ironcore\n- ../onmetal\n"))
+        """One deployment may have several dialects."""
+        kustomization = self.directory / "example" / "kustomization.yaml"
+        text = kustomization.read_text()
+        kustomization.write_text(text.replace("- ../ironcore\n", "- ../ironcore\n- ../onmetal\n"))
         words = server_of(self.build("example"))
         self.assertEqual(deploy.options_of(words)["dialect"], (IRONCORE, ONMETAL))
 
     def test_known(self) -> None:
-        """A poollet's kubeconfig is one, where its files are."""
+        """The poollet's kubeconfig is valid once its files are mounted."""
         mounted = self.directory / "mounted"
         mounted.mkdir()
         text = (KUBERNETES / "consoles" / "poollet.kubeconfig").read_text()

@@ -1,5 +1,5 @@
 """
-Tests for ``docs/deploy/systemd`` and the container file.
+Tests for ``docs/deploy/systemd`` and ``docs/deploy/Containerfile``.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ HARDENED = {
 
 
 def units() -> dict[str, Unit]:
-    """Each unit under the program's name."""
+    """Return the units by the names of their programs."""
     return {path.stem.rstrip("@"): Unit(path) for path in sorted(SYSTEMD.glob("*.service"))}
 
 
 class UnitTests(SynchronousTestCase):
-    """Every program has a unit, and it starts."""
+    """The systemd units."""
 
     def test_programs(self) -> None:
-        """One for each."""
+        """Each program has a unit."""
         self.assertEqual(set(units()), set(TAPS))
 
     def test_command_lines(self) -> None:
-        """The programs take the very options."""
+        """The programs accept the command lines."""
         for name, unit in units().items():
             first, *words = deploy.with_own_user(unit.command())
             self.assertEqual([os.path.basename(first), *words[:3]], [*TWISTD, name])
             deploy.options_of(words[2:])
 
     def test_credentials(self) -> None:
-        """What is loaded is what is read, and nothing is read in another way."""
+        """Each unit loads exactly the files that its program reads."""
         for name, unit in units().items():
             read = set(re.findall(r"/run/credentials/unit/(\S+)", " ".join(unit.command())))
-            loaded = {one.replace("%i", "pool-a") for one in unit.credentials}
-            shown = pages.DOCS / "howto" / "poollet.kubeconfig"
+            loaded = {name.replace("%i", "pool-a") for name in unit.credentials}
+            example = pages.DOCS / "howto" / "poollet.kubeconfig"
             if name == "exec-poollet":
-                read |= set(re.findall(r"[\w-]+\.(?:crt|key)", shown.read_text()))
+                read |= set(re.findall(r"[\w-]+\.(?:crt|key)", example.read_text()))
             if name == "exec-nodeserver":
                 specs = leaf_file.load(str(SYSTEMD / "leaves.yaml"))
                 read |= {os.path.basename(str(each.kubeconfig)) for each in specs}
@@ -70,7 +70,7 @@ class UnitTests(SynchronousTestCase):
                 self.assertEqual(path, f"/etc/twisted-exec/{loaded_as}")
 
     def test_stopping(self) -> None:
-        """Sessions have the time that the program gives them; what fails begins again."""
+        """systemd waits longer than sessions may drain, and restarts a failed program."""
         for name, unit in units().items():
             options = deploy.options_of(deploy.with_own_user(unit.command())[3:])
             self.assertGreaterEqual(
@@ -81,73 +81,75 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(unit.one("Restart"), "on-failure", name)
 
     def test_hardened(self) -> None:
-        """No program is root, or sees more of the host than it needs."""
+        """No program runs as root or outside the sandbox."""
         for name, unit in units().items():
             for key, value in HARDENED.items():
                 self.assertEqual(unit.one(key), value, f"{name}: {key}")
             settings = unit.settings
             user = settings.get("User", [None])[0]
             self.assertTrue(
-                settings.get("DynamicUser") == ["yes"] or user in deploy.made("u"), name
+                settings.get("DynamicUser") == ["yes"] or user in deploy.sysusers("u"), name
             )
             self.assertTrue({"PrivateDevices", "DevicePolicy"} & set(settings), name)
 
     def test_groups(self) -> None:
-        """A unit whose group does not exist does not start: each is made, or is everywhere."""
-        known = deploy.made("g") | {"dialout"}
+        """Supplementary groups exist, because a unit with a missing group does not start."""
+        existing = deploy.sysusers("g") | {"dialout"}
         for name, unit in units().items():
-            for told in unit.settings.get("SupplementaryGroups", []):
-                self.assertLessEqual(set(told.split()), known, name)
+            for groups in unit.settings.get("SupplementaryGroups", []):
+                self.assertLessEqual(set(groups.split()), existing, name)
 
     def test_users_meet(self) -> None:
-        """The runtime and the broker let the poollet's user in, and it knows theirs."""
-        found = units()
-        poollet = found["exec-poollet"].one("User")
+        """The runtime and the broker allow the poollet's user, and the poollet theirs."""
+        every = units()
+        poollet = every["exec-poollet"].one("User")
         for name in ("exec-runtime", "exec-broker"):
-            words = found[name].command()
+            words = every[name].command()
             self.assertIn(f"--allow-uid={poollet}", words)
             self.assertIn(f"--iri-listen=unix:///run/{name}/iri.sock", words)
-        words = found["exec-poollet"].command()
+        words = every["exec-poollet"].command()
         self.assertIn("--machine-runtime-endpoint=unix:///run/exec-runtime/iri.sock", words)
-        self.assertIn(f"--runtime-uid={found['exec-runtime'].one('User')}", words)
+        self.assertIn(f"--runtime-uid={every['exec-runtime'].one('User')}", words)
 
     def test_live(self) -> None:
-        """The drop-in changes what the units have, and its user exists."""
+        """The drop-in changes only settings of the unit, and its user exists."""
         live = Unit(SYSTEMD / "live.conf")
         self.assertLessEqual(set(live.settings), set(units()["exec-apiserver"].settings) | {"User"})
-        self.assertIn(live.one("User"), deploy.made("u"))
+        self.assertIn(live.one("User"), deploy.sysusers("u"))
         self.assertTrue(live.one("Environment").startswith("FILES="))
 
 
 class VerifyTests(SynchronousTestCase):
-    """systemd has nothing to say about them."""
+    """systemd accepts the units."""
 
     skip = needs.systemd_analyze()
 
     def test_verify(self) -> None:
-        """Every key and every value."""
+        """``systemd-analyze verify`` reports nothing."""
         directory = Path(os.path.abspath(self.mktemp()))
         directory.mkdir()
         for path in SYSTEMD.glob("*.service"):
-            # It looks for the program, which is elsewhere here.
+            # systemd-analyze checks that the program exists; it is elsewhere here.
             text = path.read_text().replace("/opt/twisted-exec/bin/twistd", sys.executable)
             (directory / path.name).write_text(text)
         program = shutil.which("systemd-analyze") or ""
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "verify", *map(str, sorted(directory.iterdir()))],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=60,
         )
-        told = [
-            line for line in done.stdout.splitlines() if str(directory) in line or "exec-" in line
+        complaints = [
+            line
+            for line in process.stdout.splitlines()
+            if str(directory) in line or "exec-" in line
         ]
-        self.assertEqual((done.returncode, told), (0, []), done.stdout)
+        self.assertEqual((process.returncode, complaints), (0, []), process.stdout)
 
 
 class ContainerfileTests(SynchronousTestCase):
-    """One image for every program, of which nobody is root."""
+    """One image for every program, without root."""
 
     def setUp(self) -> None:
         text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
@@ -156,48 +158,48 @@ class ContainerfileTests(SynchronousTestCase):
             tuple(line.split(None, 1)) for line in lines.replace("\\\n", " ").splitlines() if line
         ]
 
-    def told(self, instruction: str) -> list[str]:
+    def arguments(self, instruction: str) -> list[str]:
         return [value for name, value in self.steps if name == instruction]
 
     def test_stages(self) -> None:
-        """Both are of the base that the builder names, and it has a default of no host."""
-        self.assertEqual(self.told("FROM"), ["${BASE_IMAGE} AS build", "${BASE_IMAGE}"])
-        default = dict(one.split("=", 1) for one in self.told("ARG"))["BASE_IMAGE"]
+        """Both stages use the base image of the builder; its default names no registry."""
+        self.assertEqual(self.arguments("FROM"), ["${BASE_IMAGE} AS build", "${BASE_IMAGE}"])
+        default = dict(each.split("=", 1) for each in self.arguments("ARG"))["BASE_IMAGE"]
         self.assertNotIn("/", default)
 
     def test_sources(self) -> None:
-        """What is copied is there."""
+        """Copied files exist."""
         checkout = pages.DOCS.parent
-        for told in self.told("COPY"):
-            *sources, target = told.split()
+        for step in self.arguments("COPY"):
+            *sources, target = step.split()
             if not sources[0].startswith("--from="):
                 for source in sources:
                     self.assertTrue((checkout / source).exists(), source)
                 self.assertTrue(target.startswith("/src/"))
 
     def test_nobody(self) -> None:
-        """Its user is a number, so that Kubernetes can see that it is not root."""
-        (user,) = self.told("USER")
+        """The user is a number, so Kubernetes can check that it is not root."""
+        (user,) = self.arguments("USER")
         self.assertRegex(user, r"^[1-9]\d+:[1-9]\d+$")
-        (home,) = self.told("WORKDIR")
-        self.assertIn(f"exec:x:{user}::{home}:/bin/sh", " ".join(self.told("RUN")))
+        (home,) = self.arguments("WORKDIR")
+        self.assertIn(f"exec:x:{user}::{home}:/bin/sh", " ".join(self.arguments("RUN")))
 
     def test_programs(self) -> None:
-        """Each is started by its name; by itself, the one that needs nothing."""
-        (entry,), (command,) = self.told("ENTRYPOINT"), self.told("CMD")
+        """The default command is a program that needs no options."""
+        (entry,), (command,) = self.arguments("ENTRYPOINT"), self.arguments("CMD")
         self.assertEqual(json.loads(entry), TWISTD)
         words = json.loads(command)
         self.assertEqual(deploy.options_of(words).program, words[0])
 
     def test_page(self) -> None:
-        """What the page has a container run, its program takes."""
+        """The program accepts the command line of the page."""
         text = pages.page("howto/in-containers").replace("\\\n", " ")
         (line,) = re.findall(r"podman run .* twisted-exec:v1 (exec-.+)$", text, re.MULTILINE)
         words = shlex.split(line)
         self.assertEqual(deploy.options_of(words)["drain-seconds"], 5)
 
     def test_shell(self) -> None:
-        """The shell can read what is run."""
-        for told in self.told("RUN"):
-            subprocess.run(["sh", "-n", "-c", told], check=True, timeout=30)
-            self.assertTrue(shlex.split(told))
+        """The shell can parse each RUN step."""
+        for step in self.arguments("RUN"):
+            subprocess.run(["sh", "-n", "-c", step], check=True, timeout=30)
+            self.assertTrue(shlex.split(step))

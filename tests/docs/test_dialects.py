@@ -10,13 +10,13 @@ from . import dialect_table, pages
 
 
 class DialectsPageTests(SynchronousTestCase):
-    """The page tells what the records say."""
+    """The page shows the records of the dialects."""
 
     def test_current(self) -> None:
-        """The table is the one that the records give."""
+        """The table is up to date."""
         written = dialect_table.PAGE.read_text(encoding="utf-8")
         self.assertEqual(written, dialect_table.table(), "run: python -m tests.docs.dialect_table")
 
     def test_included(self) -> None:
-        """The page shows it."""
+        """The page includes the table."""
         self.assertIn("dialects-table.inc", pages.page("reference/dialects"))

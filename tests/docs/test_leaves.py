@@ -1,5 +1,5 @@
 """
-Tests for ``docs/reference/leaves.rst`` and the file that it shows.
+Tests for ``docs/reference/leaves.rst`` and its example file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXAMPLE = str(pages.DOCS / "howto" / "leaves.yaml")
 
 
 class LeavesPageTests(SynchronousTestCase):
-    """The page has what the file may say, and says what holds."""
+    """The page documents the keys of the file, and its limits are the real ones."""
 
     def setUp(self) -> None:
         self.page = pages.page("reference/leaves")
@@ -34,12 +34,12 @@ class LeavesPageTests(SynchronousTestCase):
         }
 
     def test_keys(self) -> None:
-        """The tables have the keys that are read, and no others."""
-        asked: dict[str, set[str]] = {}
+        """The tables list exactly the keys that are read."""
+        read: dict[str, set[str]] = {}
         done = Reader.done
 
         def note(reader: Reader) -> None:
-            asked[reader.where] = set(reader._known)
+            read[reader.where] = set(reader._known)
             done(reader)
 
         self.patch(Reader, "done", note)
@@ -48,24 +48,24 @@ class LeavesPageTests(SynchronousTestCase):
             ("Keys of a leaf", r"leaves\[1\] \(paris\)"),
             ("Keys of a node", r"nodes\[2\]"),
         ):
-            (known,) = (keys for where, keys in asked.items() if re.search(f"{ending}$", where))
-            self.assertEqual(self.keys(title), known)
-        kubeconfigs = [keys for where, keys in asked.items() if where.endswith("kubeconfig")]
+            (expected,) = (keys for where, keys in read.items() if re.search(f"{ending}$", where))
+            self.assertEqual(self.keys(title), expected)
+        kubeconfigs = [keys for where, keys in read.items() if where.endswith("kubeconfig")]
         self.assertEqual(self.keys("Keys of a kubeconfig"), set().union(*kubeconfigs))
 
     def test_example(self) -> None:
-        """The file that is shown uses every key, and can be read."""
-        one, two = load(EXAMPLE)
-        self.assertEqual([node.mode for node in two.nodes], ["cluster", "node", "party"])
-        self.assertEqual(two.names.namespace("lab"), "root-lab")
-        self.assertEqual((one.nodes[0].name, one.policy), ("berlin", ours.OWNED))
+        """The example file is valid and uses every key."""
+        berlin, paris = load(EXAMPLE)
+        self.assertEqual([node.mode for node in paris.nodes], ["cluster", "node", "party"])
+        self.assertEqual(paris.names.namespace("lab"), "root-lab")
+        self.assertEqual((berlin.nodes[0].name, berlin.policy), ("berlin", ours.OWNED))
         text = (pages.DOCS / "howto" / "leaves.yaml").read_text()
         for title in ("Keys of a leaf", "Keys of a kubeconfig", "Keys of a node"):
             for key in self.keys(title):
                 self.assertIn(f"{key}:", text)
 
     def test_marks(self) -> None:
-        """Labels, annotations, limits and numbers are those that count."""
+        """Labels, annotations and limits on the page are those of the code."""
         for word in (ours.ROOT_LABEL, ours.UID, ours.KOSMOS_LABEL, *ours.POLICIES):
             self.assertIn(word, self.page)
         for key in ("exec", "auth-provider", "tokenFile"):

@@ -39,7 +39,7 @@ def literals(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
 
 
 def exists(name: str) -> bool:
-    """Whether a module, or something in one, can be imported."""
+    """Return whether a dotted name can be imported."""
     try:
         namedAny(name)
     except (AttributeError, ModuleNotFound, ImportError):

@@ -1,4 +1,4 @@
-"""The page about Nodes says what the code writes."""
+"""Tests for ``docs/reference/nodes.rst``."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ class PageTests(SynchronousTestCase):
         self.text = PAGE.read_text()
 
     def test_words(self) -> None:
-        """Conditions, marks and choices are all there."""
+        """The page names every condition, label and policy."""
         for word in (*OURS, *POLICIES, *UPKEEPS, KEPT_BY.split("/")[1], LEAF, KOSMOS_LEAF):
             self.assertIn(word, self.text)
 
     def test_reasons(self) -> None:
-        """So is every reason of a condition that is not well, and of an Event."""
-        found: set[str] = set()
+        """The page names every reason of a failing condition and of an Event."""
+        reasons: set[str] = set()
         for module in ("probe", "node_conditions"):
             code = (CODE / f"{module}.py").read_text()
-            found.update(re.findall(r'\("(?:False|Unknown)", "(\w+)"', code))
-            found.update(re.findall(r'_away\("(\w+)"', code))
+            reasons.update(re.findall(r'\("(?:False|Unknown)", "(\w+)"', code))
+            reasons.update(re.findall(r'_away\("(\w+)"', code))
         for module in ("kept_node", "upkeep"):
             code = (CODE / f"{module}.py").read_text()
-            found.update(re.findall(r'"(?:Warning|Normal)", "(\w+)"', code))
-        self.assertGreater(len(found), 15)
-        self.assertEqual({reason for reason in found if f"``{reason}``" not in self.text}, set())
+            reasons.update(re.findall(r'"(?:Warning|Normal)", "(\w+)"', code))
+        self.assertGreater(len(reasons), 15)
+        self.assertEqual({reason for reason in reasons if f"``{reason}``" not in self.text}, set())
 
     def test_role(self) -> None:
-        """The role for the probe is what the probe needs, and for named Nodes only."""
+        """The role on the page has exactly the probe's rules, for named Nodes only."""
         (block,) = re.findall(r"code-block:: yaml\n\n((?:   .*\n|\n)+)", self.text)
         (rule,) = yaml.safe_load(block)["rules"]
-        (needed,) = probe_rules(["kosmos-one"])
+        (expected,) = probe_rules(["kosmos-one"])
         self.assertEqual(
             rule,
             {
-                "apiGroups": list(needed.api_groups),
-                "resources": list(needed.resources),
-                "resourceNames": list(needed.resource_names),
-                "verbs": list(needed.verbs),
+                "apiGroups": list(expected.api_groups),
+                "resources": list(expected.resources),
+                "resourceNames": list(expected.resource_names),
+                "verbs": list(expected.verbs),
             },
         )

@@ -31,8 +31,8 @@ from . import pages
 
 
 @implementer(IAuditSink)
-class Kept:
-    """Audit records, kept."""
+class RecordingSink:
+    """An audit sink that stores its records."""
 
     def __init__(self) -> None:
         self.records: list[Mapping[str, Any]] = []
@@ -42,46 +42,46 @@ class Kept:
 
 
 def names(page: str, title: str) -> set[str]:
-    """What the first column of a table names."""
+    """Return the literals in the first column of a table."""
     return pages.first_column(pages.table(page, title))
 
 
 class ObservingPageTests(SynchronousTestCase):
-    """The page names the keys and metrics that exist, and no others."""
+    """The page names exactly the keys and metrics that exist."""
 
     def setUp(self) -> None:
         self.page = pages.page("reference/observing")
 
     def test_audit_keys(self) -> None:
-        """The keys of a start, and what the end of a refusal has besides."""
-        kept = Kept()
-        Trail(kept, "runtime", Clock()).refused(dict.fromkeys(SUBJECT_KEYS, "x"), 403, "forbidden")
-        start, end = kept.records
+        """The page lists the keys of a start record and the additional keys of an end record."""
+        sink = RecordingSink()
+        Trail(sink, "runtime", Clock()).refused(dict.fromkeys(SUBJECT_KEYS, "x"), 403, "forbidden")
+        start, end = sink.records
         self.assertEqual(names(self.page, "Keys of every record"), set(start))
         self.assertEqual(
             names(self.page, "Additional keys of an end record"), set(end) - set(start)
         )
 
     def test_metrics(self) -> None:
-        """Names as Prometheus shows them, with their labels."""
+        """The page lists every metric with its labels, by the names that Prometheus shows."""
         registry = CollectorRegistry()
         SessionMetrics(registry).refused(403)
         ExpiryMetrics(registry, lambda: {"tls-cert-file": 0.0})
         LeafMetrics(registry, simple()[1])
         CallFigures(registry).called("p", "get", 1.0, 502)
-        self.show_spaces(registry)
+        self.register_spaces(registry)
         host = Aggregated(lambda reactor: MemoryCluster().client())
         Behind(host, MemoryStorage(), (DEFAULT,), Clock(), registry)
-        samples = [one for metric in registry.collect() for one in metric.samples]
-        named = {one.name for one in samples if not one.name.endswith("_created")}
+        samples = [sample for metric in registry.collect() for sample in metric.samples]
+        named = {each.name for each in samples if not each.name.endswith("_created")}
         self.assertEqual(names(self.page, "Metrics"), named)
-        told = pages.table(self.page, "Metrics")
+        table = pages.table(self.page, "Metrics")
         for sample in samples:
             for label in sample.labels:
-                self.assertIn(f"``{label}``", told, sample.name)
+                self.assertIn(f"``{label}``", table, sample.name)
 
-    def show_spaces(self, registry: CollectorRegistry) -> None:
-        """Have a Space whose credentials end."""
+    def register_spaces(self, registry: CollectorRegistry) -> None:
+        """Register the metrics of a Space with expiring credentials."""
         hub = Hub()
         hub.desc("here")
         hub.space("a", "here", Type="managed")
@@ -93,8 +93,8 @@ class ObservingPageTests(SynchronousTestCase):
         SpaceFigures(registry, lambda: (providers, hub.spaces), hub.now)
 
     def test_events(self) -> None:
-        """Why a poollet's Events are posted."""
-        told = pages.table(self.page, "Events of poollets")
+        """The page lists every reason of a poollet's Events."""
+        table = pages.table(self.page, "Events of poollets")
         lacking = (
             around.VOLUME_NOT_READY,
             around.INTERFACE_NOT_READY,
@@ -103,14 +103,14 @@ class ObservingPageTests(SynchronousTestCase):
             plan.CLASS_NOT_READY,
         )
         for reason in (*acting._FAILURES.values(), *lacking):
-            self.assertIn(f"``{reason}``", told)
+            self.assertIn(f"``{reason}``", table)
 
 
 class AnswersPageTests(SynchronousTestCase):
-    """The page has every cause for which a session ends."""
+    """The page has every reason for the end of a session."""
 
     def test_causes(self) -> None:
-        """Each word that a Status may hold, and none that it may not."""
-        told = pages.section(pages.page("reference/answers"), "The end of a session")
+        """The section lists exactly the reasons that a Status may have."""
+        section = pages.section(pages.page("reference/answers"), "The end of a session")
         failures = set(remotecommand._FAILURES)
-        self.assertEqual(pages.first_column(told), failures | {remotecommand._EXIT_REASON})
+        self.assertEqual(pages.first_column(section), failures | {remotecommand._EXIT_REASON})

@@ -31,67 +31,67 @@ TAPS = {
     "exec-spacemanager": spacemanager.Options,
 }
 
-Told = dict[str, str | None]
+Defaults = dict[str, str | None]
 
 
-def of_tap(options: usage.Options) -> Told:
-    """The options of a twistd plugin, but those that every program has, with their defaults."""
-    found: Told = {}
+def of_tap(options: usage.Options) -> Defaults:
+    """Return the options of a twistd plugin with their defaults, without ``--help`` and ``--version``."""
+    result: Defaults = {}
     defaults = options.defaults
     for option in options.longOpt:
         name = option.removesuffix("=")
         if name in ("help", "version"):
             continue
         default = defaults.get(name) if option.endswith("=") else None
-        found[f"--{name}"] = None if default in (None, "") else str(default)
-        found |= {
-            f"-{short}": found[f"--{name}"]
+        result[f"--{name}"] = None if default in (None, "") else str(default)
+        result |= {
+            f"-{short}": result[f"--{name}"]
             for short, long in options.synonyms.items()
             if len(short) == 1 and long == name
         }
-    return found
+    return result
 
 
-def of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Told]]:
-    """Each command of a parser, with its options and their defaults."""
-    found: Told = {}
+def of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Defaults]]:
+    """Yield each command of a parser with its options and their defaults."""
+    options: Defaults = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 yield from of_parser(command)
         elif not isinstance(action, argparse._HelpAction):
-            told = str(action.default) if action.default else None
+            default = str(action.default) if action.default else None
             for form in action.option_strings or [str(action.metavar)]:
-                found[form] = told
-    if found:
-        yield parser.prog, found
+                options[form] = default
+    if options:
+        yield parser.prog, options
 
 
-def known() -> dict[str, Told]:
-    """All programs, with what they take."""
-    programs = {name: of_tap(options()) for name, options in TAPS.items()}
+def programs() -> dict[str, Defaults]:
+    """Return the options of all programs."""
+    result = {name: of_tap(options()) for name, options in TAPS.items()}
     for parser in (console.make_parser(), main.make_parser()):
-        programs |= dict(of_parser(parser))
-    return programs
+        result |= dict(of_parser(parser))
+    return result
 
 
 class OptionsPageTests(SynchronousTestCase):
-    """The page names the options that exist, and no others."""
+    """The page documents exactly the options that exist."""
 
     def setUp(self) -> None:
-        self.told = pages.options(pages.page("reference/options"))
+        self.documented = pages.options(pages.page("reference/options"))
 
     def test_programs(self) -> None:
-        """Every program, and every command of one, has its part."""
-        self.assertEqual(sorted(self.told), sorted(known()))
+        """Every program and every command has a section."""
+        self.assertEqual(sorted(self.documented), sorted(programs()))
 
     def test_options(self) -> None:
-        """Every option of every program is there, and none that a program does not take."""
-        for program, options in known().items():
-            self.assertEqual(sorted(self.told[program]), sorted(options), program)
+        """The page lists every option of every program, and no others."""
+        for program, options in programs().items():
+            self.assertEqual(sorted(self.documented[program]), sorted(options), program)
 
     def test_defaults(self) -> None:
-        """A default is told as it is, and where there is none, none is told."""
-        for program, options in known().items():
+        """The page gives the right default, and none where an option has none."""
+        for program, options in programs().items():
             for name, default in options.items():
-                self.assertEqual(self.told[program].get(name), default, f"{program} {name}")
+                self.assertEqual(self.documented[program].get(name), default, f"{program} {name}")

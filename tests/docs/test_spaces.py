@@ -1,5 +1,5 @@
 """
-Tests for ``docs/reference/spaces.rst``.
+Tests for ``docs/reference/spaces.rst`` and ``docs/reference/spacemanager.rst``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MANAGER = Path(spacemanager.__file__).parent
 
 
 class SpacesPageTests(SynchronousTestCase):
-    """The page has what the kinds have."""
+    """The page documents the kinds completely."""
 
     def setUp(self) -> None:
         self.page = pages.page("reference/spaces")
@@ -35,68 +35,68 @@ class SpacesPageTests(SynchronousTestCase):
         }
 
     def test_fields(self) -> None:
-        """All fields, and no others."""
+        """The tables list exactly the fields of the kinds."""
         for kind in (kinds.SPACES, kinds.SPACEPROVIDERDESCS):
             for part in ("spec", "status"):
-                known = set(kind.schema[part]["properties"])
-                self.assertEqual(self.keys(f"``{part}`` of a {kind.resource.kind}"), known)
+                expected = set(kind.schema[part]["properties"])
+                self.assertEqual(self.keys(f"``{part}`` of a {kind.resource.kind}"), expected)
 
     def test_conditions(self) -> None:
-        """The conditions that there are."""
-        known = {
+        """The table lists exactly the conditions of the kinds."""
+        expected = {
             spaces.PROVIDER_REACHABLE,
             spaces.CREDENTIALS_VALID,
             spaces.PHYSICAL_SPACE_READY,
             spaces.SYNCED,
         }
-        self.assertEqual(self.keys("Conditions"), known)
+        self.assertEqual(self.keys("Conditions"), expected)
 
     def test_marks(self) -> None:
-        """Annotations and labels of ours, and the one of upstream's."""
-        known = {
+        """The table lists our annotations and labels, and the one of upstream."""
+        expected = {
             value
             for name, value in vars(spaces).items()
             if isinstance(value, str) and name.isupper() and "/" in value
         }
         self.assertEqual(
-            self.keys("Annotations and labels"), known - {spaces.FINALIZER, spaces.MANAGED_BY}
+            self.keys("Annotations and labels"), expected - {spaces.FINALIZER, spaces.MANAGED_BY}
         )
 
     def test_example(self) -> None:
-        """What is shown is accepted."""
-        found = re.search(r"\.\. code-block:: yaml\n\n((?:   .*\n|\n)+)", self.page)
-        assert found is not None
-        text = re.sub(r"(?m)^   ", "", found[1])
-        made = [
+        """The example is valid."""
+        match = re.search(r"\.\. code-block:: yaml\n\n((?:   .*\n|\n)+)", self.page)
+        assert match is not None
+        text = re.sub(r"(?m)^   ", "", match[1])
+        objects = [
             strategy.for_create(kind, body, namespace=body["metadata"].get("namespace", ""), now=0)
             for kind, body in zip(
                 (kinds.SPACEPROVIDERDESCS, kinds.SPACES), yaml.safe_load_all(text), strict=True
             )
         ]
-        self.assertEqual(made[1]["spec"]["accessscopetype"], spaces.BOTH)
+        self.assertEqual(objects[1]["spec"]["accessscopetype"], spaces.BOTH)
 
 
 class ManagerPageTests(SynchronousTestCase):
-    """The page of the manager has the reasons that it gives in conditions."""
+    """The page of the manager lists the reasons of its conditions."""
 
     def test_reasons(self) -> None:
-        """Whatever is told of what does not hold can be looked up."""
-        told = set(re.findall(r"``([A-Za-z]+)``", pages.page("reference/spacemanager")))
-        found = set(reasons())
-        self.assertGreater(len(found), 20)
-        self.assertEqual(sorted(found - told), [])
+        """The page has every reason of a condition that is False or Unknown."""
+        listed = set(re.findall(r"``([A-Za-z]+)``", pages.page("reference/spacemanager")))
+        used = set(reasons())
+        self.assertGreater(len(used), 20)
+        self.assertEqual(sorted(used - listed), [])
 
     def test_words(self) -> None:
-        """No reason is told of that nobody gives."""
+        """The page has no reason that the manager does not use."""
         page = pages.page("reference/spacemanager")
-        known = "".join(path.read_text() for path in MANAGER.glob("*.py"))
+        code = "".join(path.read_text() for path in MANAGER.glob("*.py"))
         for title in ("Conditions of a Space", "Conditions of a SpaceProviderDesc"):
             for word in re.findall(r"``([A-Za-z]+)``", pages.table(page, title)):
-                self.assertIn(word, known)
+                self.assertIn(word, code)
 
 
 def reasons() -> Iterator[str]:
-    """What stands behind False or Unknown, in tuples and in calls."""
+    """Yield the words that follow False or Unknown in tuples and calls."""
     for path in MANAGER.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             parts = getattr(node, "elts", None) or getattr(node, "args", None)

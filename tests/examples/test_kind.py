@@ -31,8 +31,8 @@ class NoteKindTests(APITestCase):
         """``kubectl get`` shows the machine and the default severity."""
         self.create()
         table = self.answer("GET", NOTES, headers=[("Accept", TABLE)])
-        shown = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
-        self.assertEqual(shown, ["Name", "Machine", "Severity", "Age"])
+        names = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
+        self.assertEqual(names, ["Name", "Machine", "Severity", "Age"])
         self.assertEqual(table["rows"][0]["cells"][:3], ["disk", "vm", "Info"])
 
     def test_field_selector(self) -> None:

@@ -1,5 +1,5 @@
 """
-``docs/examples/follow_spaces.py``, as its readers run it.
+``docs/examples/follow_spaces.py``, started as its docstring describes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class FollowSpacesTests(HubTestCase):
     timeout = 60
 
     async def test_follows(self) -> None:
-        """Spaces and their machines are told as they come and go, over a rotation, too."""
+        """The log names Spaces and machines as they appear and disappear, across a rotation."""
         await self.start_space("t1")
         directory = os.path.abspath(self.mktemp())
         os.makedirs(directory)
