@@ -381,7 +381,7 @@ class KilledTests(RuntimeCase):
             [sys.executable, "-c", KILLED, state],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        await self.until(lambda: b"running" in child.printed or child.exited.called)
+        await self.until(lambda: b"\n" in child.printed or child.exited.called)
         id = child.printed.split()[1].decode()
         process.signalProcess("KILL")
         await child.exited
