@@ -28,3 +28,5 @@ autodoc_class_signature = "separated"
 # Prompts and output of console blocks are not copied.
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
+copybutton_here_doc_delimiter = "EOF"
