@@ -40,7 +40,7 @@ WHAT_TO_SET = """\
 ironcore: {missing} not found; nothing is measured.
   INTEROP_PROGRAMS: the directory that holds ironcore/ironcore-apiserver and ironcore/machinepoollet
   KUBE_APISERVER:   a kube-apiserver, if none is on PATH; etcd and kubectl must be on PATH
-  tests/interop tells how they are built."""
+  tests/interop/__init__.py says how to build them."""
 
 
 @dataclass
