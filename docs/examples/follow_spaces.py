@@ -55,6 +55,9 @@ class Machines:
         """The labels or credentials of a Space changed; the watch goes on."""
         self.log.info("{space}: has changed", space=space.name)
 
+    def waiting_changed(self) -> None:
+        """Spaces that cannot be reached yet are not logged."""
+
     def disengaged(self, space: ISpaceConnection, reason: str) -> None:
         """Stop the watch of a Space that is gone."""
         self.log.info("{reason}", reason=reason)
