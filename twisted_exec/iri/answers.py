@@ -12,9 +12,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError, Message
 
 from twisted_exec.api.status import APIError, BadGateway
-
-from .protos import machine_pb2 as pb
-from .revision import Call
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revision import Call
 
 MOST_MACHINES = 20_000
 """In one list; ten times what one poollet is made for."""

@@ -20,13 +20,9 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable, one_line
-from twisted_exec.streaming import grpc_calls
-from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
-from twisted_exec.tls.pem import time_problem
-
-from .answers import read_answer
-from .interfaces import IMachineLogs, IMachineRuntime
-from .methods import (
+from twisted_exec.iri.answers import read_answer
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.methods import (
     CHANGE_SECONDS,
     DEADLINE_SECONDS,
     Metadata,
@@ -34,12 +30,22 @@ from .methods import (
     from_grpc,
     told_status,
 )
-from .protos import console_pb2
-from .protos import machine_pb2 as pb
-from .revision import Call
-from .revisions import CONSOLE
-from .revisions import revision as revision_named
-from .target import FollowedTLS, MutualTLS, Target, TargetError, check_socket, parse_target
+from twisted_exec.iri.protos import console_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revision import Call
+from twisted_exec.iri.revisions import CONSOLE
+from twisted_exec.iri.revisions import revision as revision_named
+from twisted_exec.iri.target import (
+    FollowedTLS,
+    MutualTLS,
+    Target,
+    TargetError,
+    check_socket,
+    parse_target,
+)
+from twisted_exec.streaming import grpc_calls
+from twisted_exec.streaming.grpc_calls import CHANNEL_OPTIONS, Link
+from twisted_exec.tls.pem import time_problem
 
 _MAX_MESSAGE_BYTES = 16 << 20
 _TIMEOUTS_UNTIL_NEW_CONNECTION = 2

@@ -22,14 +22,13 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_exec.iri.target import TargetError, check_directory
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.splice import Splice
 from twisted_exec.tls.endpoints import unix_client_endpoint
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.transport import accept_at_once
 from twisted_exec.tls.unix import peer_uid, private_directory
-
-from .target import TargetError, check_directory
 
 _MAX_CONNECTIONS = 256
 _DRAIN_SECONDS = 1.0

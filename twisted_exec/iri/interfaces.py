@@ -10,8 +10,8 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .protos import console_pb2
-from .protos import machine_pb2 as pb
+from twisted_exec.iri.protos import console_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
 
 
 class IMachineRuntime(Interface):

@@ -22,8 +22,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from twisted_exec.api.status import NotImplementedByBackend
-
-from .protos import machine_pb2 as pb
+from twisted_exec.iri.protos import machine_pb2 as pb
 
 Lose = Callable[[str], None]
 """Called with what cannot be said, such as ``"a guest hostname"``; may raise."""

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .protos import console_pb2
-from .protos import machine_pb2 as pb
-from .revision import Revision, make_revision
-from .revisions_older import IRONCORE_02, ONMETAL
-from .revisions_onmetal01 import ONMETAL_01
-from .revisions_spheric import SPHERIC
+from twisted_exec.iri.protos import console_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revision import Revision, make_revision
+from twisted_exec.iri.revisions_older import IRONCORE_02, ONMETAL
+from twisted_exec.iri.revisions_onmetal01 import ONMETAL_01
+from twisted_exec.iri.revisions_spheric import SPHERIC
 
 __all__ = [
     "CONSOLE",

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twisted_exec.api.status import BadRequest
-
-from .protos import machine_pb2 as pb
-from .revision import Lose
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revision import Lose
 
 IMAGE_DISK = "machine-image"
 """Name of the disk that stands for the image of a machine."""

@@ -25,10 +25,10 @@ from typing import Any, cast
 
 from google.protobuf.message import Message
 
-from .protos import machine02_pb2, onmetal_pb2
-from .protos import machine_pb2 as pb
-from .revision import Lose, Translators, make_revision
-from .revisions_disks import IMAGE_DISK, join_image, split_image
+from twisted_exec.iri.protos import machine02_pb2, onmetal_pb2
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.revision import Lose, Translators, make_revision
+from twisted_exec.iri.revisions_disks import IMAGE_DISK, join_image, split_image
 
 SERVICE = "machine.v1alpha1.MachineRuntime"
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from .protos import machine_pb2 as pb
-from .protos import onmetal01_pb2 as there
-from .revision import Lose, Translators, make_revision
-from .revisions_disks import join_image, split_image
-from .revisions_older import ONMETAL_STATES, SERVICE, Older, class_in, class_out
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import onmetal01_pb2 as there
+from twisted_exec.iri.revision import Lose, Translators, make_revision
+from twisted_exec.iri.revisions_disks import join_image, split_image
+from twisted_exec.iri.revisions_older import ONMETAL_STATES, SERVICE, Older, class_in, class_out
 
 ID_ATTRIBUTE = "network-interface-id"
 """The attribute of a network interface that holds the id of the object there."""

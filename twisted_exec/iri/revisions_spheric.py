@@ -26,12 +26,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from twisted_exec.api.status import BadRequest
-
-from .protos import machine_pb2 as pb
-from .protos import spheric_pb2 as there
-from .revision import Lose, Translators, make_revision, renamed
-from .revisions_disks import IMAGE_DISK, join_image, split_image
-from .revisions_older import copy_connection
+from twisted_exec.iri.protos import machine_pb2 as pb
+from twisted_exec.iri.protos import spheric_pb2 as there
+from twisted_exec.iri.revision import Lose, Translators, make_revision, renamed
+from twisted_exec.iri.revisions_disks import IMAGE_DISK, join_image, split_image
+from twisted_exec.iri.revisions_older import copy_connection
 
 SUBNET_ATTRIBUTES: Mapping[str, str] = {
     "network-name": "network_name",

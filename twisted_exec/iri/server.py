@@ -35,14 +35,13 @@ from twisted_exec.api.status import (
     InternalError,
     TooManyRequests,
 )
-
-from .gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
-from .interfaces import IMachineLogs, IMachineRuntime
-from .methods import DEADLINE_SECONDS, TOKENS, exec_facts, to_grpc
-from .revision import Call, Revision
-from .revisions import CONSOLE, IRONCORE, SPHERIC
-from .revisions import revision as revision_named
-from .target import FollowedTLS, MutualTLS, Target, TargetError, parse_target
+from twisted_exec.iri.gate import Gate, listen_gate, prepare_directory, remove_stale, stop_gate
+from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
+from twisted_exec.iri.methods import DEADLINE_SECONDS, TOKENS, exec_facts, to_grpc
+from twisted_exec.iri.revision import Call, Revision
+from twisted_exec.iri.revisions import CONSOLE, IRONCORE, SPHERIC
+from twisted_exec.iri.revisions import revision as revision_named
+from twisted_exec.iri.target import FollowedTLS, MutualTLS, Target, TargetError, parse_target
 
 # They are started as they are needed.
 _THREADS = 256
