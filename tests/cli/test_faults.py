@@ -11,9 +11,10 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from twisted_exec import cli
 from twisted_exec.cli import console, main
 
-ROOM = Path(console.__file__).parent
+PACKAGE = Path(cli.__file__).parent
 
 
 def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
@@ -27,10 +28,10 @@ def destinations(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
 
 
 def read() -> set[str]:
-    """What any code of the room looks at in options, by its syntax."""
+    """Return the options that any code of the package reads, by its syntax."""
     return {
         node.attr
-        for path in ROOM.glob("*.py")
+        for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Load)
@@ -43,11 +44,11 @@ class OptionTests(SynchronousTestCase):
 
     def test_10_options(self) -> None:
         """There is no option that a command takes and nothing ever looks at."""
-        told = [
-            each
+        options = [
+            option
             for parser in (console.make_parser(), main.make_parser())
-            for each in destinations(parser)
+            for option in destinations(parser)
         ]
-        self.assertGreater(len(told), 50)
-        looked_at = read()
-        self.assertEqual([each for each in told if each[1] not in looked_at], [])
+        self.assertGreater(len(options), 50)
+        used = read()
+        self.assertEqual([option for option in options if option[1] not in used], [])
