@@ -133,7 +133,7 @@ def in_state(*states: int) -> Change:
         made.CopyFrom(answer)
         state = left.pop(0) if len(left) > 1 else left[0]
         for machine in made.machines:
-            machine.status.state = state  # type: ignore[assignment]
+            machine.status.state = state
         return made
 
     return told
