@@ -151,7 +151,7 @@ class PipeTests(ProcessCase):
         process = self.start("--read-only")
         await process.until(b"login: ")
         process.type(b"root\n")
-        await process.until(b"you are looking on")
+        await process.until(b"you are an observer")
         process.transport.closeStdin()
         await self.ends_with(process, 0)
         self.assertEqual((attachment.received, attachment.input_ends), (b"", 1))

@@ -8,168 +8,170 @@ from collections.abc import Callable, Iterator
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.console.floor import Floor, notice, shown_user
+from twisted_exec.console.floor import Floor, display_name, notice
 from twisted_exec.streaming.interfaces import Role
 
 
 class Person:
-    """A party that remembers what it was told."""
+    """A participant that records its notices."""
 
-    def __init__(self, user: str, *, may_drive: bool = True) -> None:
-        self.user, self.may_drive = user, may_drive
-        self.role = Role.WATCH
-        self.told: list[bytes] = []
-        self.driven = 0
+    def __init__(self, user: str, *, may_write: bool = True) -> None:
+        self.user, self.may_write = user, may_write
+        self.role = Role.OBSERVER
+        self.notices: list[bytes] = []
+        self.promotions = 0
 
     def tell(self, notice: bytes) -> None:
-        self.told.append(notice)
+        self.notices.append(notice)
 
-    def driving(self) -> None:
-        self.driven += 1
+    def became_writer(self) -> None:
+        self.promotions += 1
 
     @property
-    def drives(self) -> bool:
-        return self.role is Role.DRIVE
+    def writes(self) -> bool:
+        return self.role is Role.WRITER
 
-    def hears(self) -> str:
-        """What it was told since the last time."""
-        told, self.told = b"".join(self.told).decode(), []
-        return told
+    def news(self) -> str:
+        """Return the notices since the last call."""
+        text, self.notices = b"".join(self.notices).decode(), []
+        return text
 
 
 class ActTests(SynchronousTestCase):
-    """What each act does, and who is told."""
+    """The effect and the notices of each act."""
 
     def setUp(self) -> None:
         self.floor = Floor()
 
-    def join(self, user: str, *, may_drive: bool = True, force: bool = False) -> Person:
-        person = Person(user, may_drive=may_drive)
+    def join(self, user: str, *, may_write: bool = True, force: bool = False) -> Person:
+        person = Person(user, may_write=may_write)
         self.floor.join(person, force=force)
         return person
 
     def test_first(self) -> None:
-        """Who comes first drives, and need not be told."""
+        """The first session becomes the writer without a notice."""
         ann = self.join("ann")
-        self.assertEqual((ann.drives, ann.driven, ann.hears()), (True, 1, ""))
-        self.assertEqual(self.floor.driver, "ann")
+        self.assertEqual((ann.writes, ann.promotions, ann.news()), (True, 1, ""))
+        self.assertEqual(self.floor.writer, "ann")
 
     def test_second(self) -> None:
-        """Somebody else looks on, and reads who drives and what can be done about it."""
+        """Another user is an observer and is told who the writer is and how to take over."""
         ann, bob = self.join("ann"), self.join("bob")
-        self.assertEqual((ann.drives, bob.drives, bob.driven), (True, False, 0))
-        told = "ann drives this console; you are looking on (~f or --force takes it over)"
-        self.assertEqual(bob.hears(), f"\r\n[twisted-exec: {told}]\r\n")
-        self.assertEqual(ann.hears(), "")
+        self.assertEqual((ann.writes, bob.writes, bob.promotions), (True, False, 0))
+        text = "the writer of this console is ann; you are an observer (~f or --force takes over)"
+        self.assertEqual(bob.news(), f"\r\n[twisted-exec: {text}]\r\n")
+        self.assertEqual(ann.news(), "")
 
     def test_same_user(self) -> None:
-        """A second session of who drives drives as well."""
+        """A second session of the writing user is a writer, too."""
         first, second = self.join("ann"), self.join("ann")
-        self.assertEqual((first.drives, second.drives), (True, True))
-        self.assertEqual((first.hears(), second.hears()), ("", ""))
+        self.assertEqual((first.writes, second.writes), (True, True))
+        self.assertEqual((first.news(), second.news()), ("", ""))
 
-    def test_nobody_knows(self) -> None:
-        """Users whom a poollet of another make does not name may all type."""
-        self.assertTrue(all(self.join("").drives for _ in range(3)))
-        self.assertEqual(self.floor.driver, "somebody")
+    def test_anonymous(self) -> None:
+        """Users without names, from a poollet of another make, are all writers."""
+        self.assertTrue(all(self.join("").writes for _ in range(3)))
+        self.assertEqual(self.floor.writer, "somebody")
 
-    def test_looking_on(self) -> None:
-        """Who did not ask for input drives never, whatever else is asked, and is not bothered."""
-        eve = self.join("eve", may_drive=False, force=True)
-        self.floor.wish(eve, Role.DRIVE)
-        self.assertFalse(eve.drives)
+    def test_without_input(self) -> None:
+        """A session without input is always an observer and gets no notices."""
+        eve = self.join("eve", may_write=False, force=True)
+        self.floor.request_role(eve, Role.WRITER)
+        self.assertFalse(eve.writes)
         ann = self.join("ann")
-        self.floor.wish(eve, Role.WATCH)
+        self.floor.request_role(eve, Role.OBSERVER)
         self.floor.leave(ann)
-        self.assertEqual((eve.drives, eve.hears()), (False, ""))
+        self.assertEqual((eve.writes, eve.news()), (False, ""))
 
     def test_force(self) -> None:
-        """Who joins with force drives; who drove looks on and is told by whom."""
+        """Joining with force takes over; the former writers are told by whom."""
         ann, other = self.join("ann"), self.join("ann")
         bob = self.join("bob", force=True)
-        self.assertEqual((ann.drives, other.drives, bob.drives), (False, False, True))
-        self.assertIn("you have taken over this console from ann]", bob.hears())
-        for one in (ann, other):
-            self.assertIn("bob has taken over this console; you are looking on", one.hears())
+        self.assertEqual((ann.writes, other.writes, bob.writes), (False, False, True))
+        self.assertIn("you have taken over this console from ann]", bob.news())
+        for person in (ann, other):
+            self.assertIn("bob has taken over this console; you are an observer", person.news())
 
     def test_take_over(self) -> None:
-        """So does who takes over later."""
+        """An observer takes over later."""
         ann, bob = self.join("ann"), self.join("bob")
-        bob.hears()
-        self.floor.wish(bob, Role.DRIVE)
-        self.assertEqual((ann.drives, bob.drives, bob.driven), (False, True, 1))
-        self.assertIn("from ann]", bob.hears())
-        self.assertIn("bob has taken over", ann.hears())
+        bob.news()
+        self.floor.request_role(bob, Role.WRITER)
+        self.assertEqual((ann.writes, bob.writes, bob.promotions), (False, True, 1))
+        self.assertIn("from ann]", bob.news())
+        self.assertIn("bob has taken over", ann.news())
 
     def test_take_over_from_oneself(self) -> None:
-        """By force a user drives with one session alone; the others read which it was."""
+        """After a take-over one session of a user is the writer; the user's others are told."""
         first, second = self.join("ann"), self.join("ann")
-        self.floor.wish(second, Role.DRIVE)
-        self.assertEqual((first.drives, second.drives), (False, True))
-        self.assertIn("ann, in another session, has taken over", first.hears())
+        self.floor.request_role(second, Role.WRITER)
+        self.assertEqual((first.writes, second.writes), (False, True))
+        self.assertIn("ann, in another session, has taken over", first.news())
 
     def test_take_over_nothing(self) -> None:
-        """A driver that takes over hears that it drives."""
+        """A writer that takes over is told that it is the writer."""
         ann = self.join("ann")
-        self.floor.wish(ann, Role.DRIVE)
-        self.assertEqual((ann.drives, ann.driven), (True, 1))
-        self.assertIn("[twisted-exec: you drive this console]", ann.hears())
+        self.floor.request_role(ann, Role.WRITER)
+        self.assertEqual((ann.writes, ann.promotions), (True, 1))
+        self.assertIn("[twisted-exec: you are the writer of this console]", ann.news())
 
     def test_release(self) -> None:
-        """Who releases looks on; those who would drive hear of it, and nobody is made to."""
-        ann, bob, eve = self.join("ann"), self.join("bob"), self.join("eve", may_drive=False)
-        bob.hears()
-        self.floor.wish(ann, Role.WATCH)
-        self.assertEqual([one.drives for one in (ann, bob, eve)], [False] * 3)
-        self.assertIn("you are looking on; nobody drives this console", ann.hears())
-        self.assertIn("ann has stopped driving; nobody drives this console", bob.hears())
-        self.assertEqual(eve.hears(), "")
-        self.floor.wish(bob, Role.DRIVE)
-        self.assertTrue(bob.drives)
-        self.assertIn("you drive this console]", bob.hears())
+        """A release frees the floor: observers that may write are told, and none becomes the writer."""
+        ann, bob, eve = self.join("ann"), self.join("bob"), self.join("eve", may_write=False)
+        bob.news()
+        self.floor.request_role(ann, Role.OBSERVER)
+        self.assertEqual([person.writes for person in (ann, bob, eve)], [False] * 3)
+        self.assertIn("you are an observer; this console has no writer", ann.news())
+        self.assertIn("ann has released this console; this console has no writer", bob.news())
+        self.assertEqual(eve.news(), "")
+        self.floor.request_role(bob, Role.WRITER)
+        self.assertTrue(bob.writes)
+        self.assertIn("you are the writer of this console]", bob.news())
 
     def test_release_of_one_among_two(self) -> None:
-        """While another session of the same user drives nothing is free."""
+        """The floor is not free while another session of the same user is a writer."""
         first, second, bob = self.join("ann"), self.join("ann"), self.join("bob")
-        bob.hears()
-        self.floor.wish(first, Role.WATCH)
-        self.assertIn("you are looking on; ann drives this console", first.hears())
+        bob.news()
+        self.floor.request_role(first, Role.OBSERVER)
+        self.assertIn("you are an observer; the writer of this console is ann", first.news())
         self.floor.leave(second)
-        self.assertIn("ann has left; nobody drives", bob.hears())
-        self.assertIn("ann has left; nobody drives", first.hears())
+        self.assertIn("ann has left; this console has no writer", bob.news())
+        self.assertIn("ann has left; this console has no writer", first.news())
 
     def test_nothing_to_release(self) -> None:
-        """Who looks on anyway hears that, and nobody else does."""
+        """A release by an observer is answered to that observer only."""
         ann, bob = self.join("ann"), self.join("bob")
-        bob.hears()
-        self.floor.wish(bob, Role.WATCH)
-        self.assertIn("you are looking on; ann drives", bob.hears())
-        self.assertEqual(ann.hears(), "")
+        bob.news()
+        self.floor.request_role(bob, Role.OBSERVER)
+        self.assertIn("you are an observer; the writer of this console is ann", bob.news())
+        self.assertEqual(ann.news(), "")
 
     def test_leave(self) -> None:
-        """When the driver leaves who waits is told and looks on; who comes next drives."""
+        """When the writer leaves, observers are told and stay observers; the next session is the writer."""
         ann, bob = self.join("ann"), self.join("bob")
-        bob.hears()
+        bob.news()
         self.floor.leave(ann)
         self.floor.leave(ann)
-        self.assertFalse(bob.drives)
-        self.assertEqual(bob.hears().count("ann has left; nobody drives this console"), 1)
-        self.assertEqual(self.floor.driver, "nobody")
-        self.assertTrue(self.join("joe").drives)
-        self.floor.wish(ann, Role.DRIVE)
-        self.assertFalse(ann.drives)
+        self.assertFalse(bob.writes)
+        self.assertEqual(bob.news().count("ann has left; this console has no writer"), 1)
+        self.assertEqual(self.floor.writer, "nobody")
+        self.assertTrue(self.join("joe").writes)
+        self.floor.request_role(ann, Role.WRITER)
+        self.assertFalse(ann.writes)
 
     def test_refusal(self) -> None:
-        """What one reads who types in vain."""
+        """The notice for an observer who types names the writer."""
         self.join("ann")
-        self.assertIn(b"what you type is not sent: ann drives this console", self.floor.refusal())
+        self.assertIn(
+            b"what you type is not sent: the writer of this console is ann", self.floor.refusal()
+        )
 
     def test_names(self) -> None:
-        """A name is safe for a terminal, and no longer than a line."""
-        self.assertEqual(shown_user("a\x1b[2Jb\n"), "a?[2Jb?")
-        self.assertEqual(len(shown_user("x" * 1000)), 64)
-        self.assertEqual(shown_user("x" * 64), "x" * 64)
-        self.assertEqual(shown_user("j\u00f6rg"), "j\u00f6rg")
+        """A display name is printable and at most 64 characters long."""
+        self.assertEqual(display_name("a\x1b[2Jb\n"), "a?[2Jb?")
+        self.assertEqual(len(display_name("x" * 1000)), 64)
+        self.assertEqual(display_name("x" * 64), "x" * 64)
+        self.assertEqual(display_name("j\u00f6rg"), "j\u00f6rg")
         self.assertEqual(notice("hi"), b"\r\n[twisted-exec: hi]\r\n")
 
 
@@ -181,22 +183,22 @@ _USERS = ("ann", "ann", "bob", "")
 
 def _acts() -> Iterator[Act]:
     for who in range(len(_USERS)):
-        yield "look", who, lambda floor, one: _join(floor, one, False, False)
-        yield "join", who, lambda floor, one: _join(floor, one, True, False)
-        yield "force", who, lambda floor, one: _join(floor, one, True, True)
-        yield "take", who, lambda floor, one: floor.wish(one, Role.DRIVE)
-        yield "release", who, lambda floor, one: floor.wish(one, Role.WATCH)
-        yield "leave", who, lambda floor, one: floor.leave(one)
+        yield "look", who, lambda floor, person: _join(floor, person, False, False)
+        yield "join", who, lambda floor, person: _join(floor, person, True, False)
+        yield "force", who, lambda floor, person: _join(floor, person, True, True)
+        yield "take", who, lambda floor, person: floor.request_role(person, Role.WRITER)
+        yield "release", who, lambda floor, person: floor.request_role(person, Role.OBSERVER)
+        yield "leave", who, lambda floor, person: floor.leave(person)
 
 
-def _join(floor: Floor, one: Person, may_drive: bool, force: bool) -> None:
-    if one not in floor._parties:
-        one.may_drive = may_drive
-        floor.join(one, force=force)
+def _join(floor: Floor, person: Person, may_write: bool, force: bool) -> None:
+    if person not in floor._participants:
+        person.may_write = may_write
+        floor.join(person, force=force)
 
 
 class EveryStateTests(SynchronousTestCase):
-    """Every act in every state that acts can lead to."""
+    """Every act in every reachable state."""
 
     def reached(self, acts: list[Act]) -> tuple[Floor, list[Person]]:
         floor, people = Floor(), [Person(user) for user in _USERS]
@@ -206,52 +208,52 @@ class EveryStateTests(SynchronousTestCase):
 
     def state(self, floor: Floor, people: list[Person]) -> State:
         return tuple(
-            ("drives" if one.drives else "waits" if one.may_drive else "looks")
-            if one in floor._parties
+            ("writer" if person.writes else "waiting" if person.may_write else "read-only")
+            if person in floor._participants
             else "away"
-            for one in people
+            for person in people
         )
 
     def check(self, name: str, who: int, before: State, after: State, people: list[Person]) -> None:
-        """What must hold of one act."""
-        drivers = {_USERS[number] for number, role in enumerate(after) if role == "drives"}
-        self.assertLessEqual(len(drivers), 1, "two users drive")
-        for number, one in enumerate(people):
-            told, was, is_now = one.hears(), before[number], after[number]
+        """Check the invariants of one act."""
+        writers = {_USERS[number] for number, role in enumerate(after) if role == "writer"}
+        self.assertLessEqual(len(writers), 1, "two users are writers")
+        for number, person in enumerate(people):
+            text, was, is_now = person.news(), before[number], after[number]
             if number == who:
-                if name == "release" and was in ("drives", "waits"):
-                    self.assertEqual(is_now, "waits")
-                if (name, was) in (("take", "waits"), ("force", "away")):
-                    self.assertEqual(is_now, "drives")
+                if name == "release" and was in ("writer", "waiting"):
+                    self.assertEqual(is_now, "waiting")
+                if (name, was) in (("take", "waiting"), ("force", "away")):
+                    self.assertEqual(is_now, "writer")
                 continue
-            self.assertTrue(is_now == was or (was, is_now) == ("drives", "waits"), (was, is_now))
+            self.assertTrue(is_now == was or (was, is_now) == ("writer", "waiting"), (was, is_now))
             if is_now != was:
                 self.assertIn(name, ("take", "force"))
-                self.assertIn("has taken over this console", told)
-                self.assertIn(shown_user(_USERS[who]), told)
-            if was == "looks":
-                self.assertEqual(told, "")
+                self.assertIn("has taken over this console", text)
+                self.assertIn(display_name(_USERS[who]), text)
+            if was == "read-only":
+                self.assertEqual(text, "")
 
     def test_all(self) -> None:
         """
-        Never two users drive; nobody's role changes by another's act, but by a take-over,
-        of which one is told; who only looks on drives never and is never bothered.
+        All writers belong to one user; only a take-over changes the role of another session, which
+        is told; a read-only session is never a writer and gets no notices.
         """
         start: State = ("away",) * len(_USERS)
-        known: dict[State, list[Act]] = {start: []}
+        paths: dict[State, list[Act]] = {start: []}
         todo = [start]
         while todo:
             before = todo.pop()
             for act in _acts():
-                floor, people = self.reached(known[before])
-                for one in people:
-                    one.told.clear()
+                floor, people = self.reached(paths[before])
+                for person in people:
+                    person.notices.clear()
                 name, who, do = act
                 do(floor, people[who])
                 after = self.state(floor, people)
                 self.check(name, who, before, after, people)
-                if after not in known:
-                    known[after] = [*known[before], act]
+                if after not in paths:
+                    paths[after] = [*paths[before], act]
                     todo.append(after)
-        drove = {state for state in known if "drives" in state}
-        self.assertGreater(len(drove), 50)
+        with_writer = {state for state in paths if "writer" in state}
+        self.assertGreater(len(with_writer), 50)

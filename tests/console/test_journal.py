@@ -24,7 +24,7 @@ class JournalTests(SynchronousTestCase):
             journal.append(chunk)
         whole = b"".join(chunks)
         self.assertEqual((journal.start, journal.end), (0, len(whole)))
-        journal.keep_from(data.draw(st.integers(0, len(whole))))
+        journal.discard_before(data.draw(st.integers(0, len(whole))))
         at = data.draw(st.integers(journal.start, journal.end))
         read = bytearray()
         while more := journal.read(at + len(read), data.draw(st.integers(1, 70_000))):
@@ -36,7 +36,7 @@ class JournalTests(SynchronousTestCase):
         journal = Journal()
         for _ in range(100):
             journal.append(bytes(10_000))
-        journal.keep_from(500_000)
+        journal.discard_before(500_000)
         self.assertLessEqual(journal.start, 500_000)
         self.assertGreater(journal.start, 400_000)
         self.assertEqual(journal.end, 1_000_000)
@@ -46,7 +46,7 @@ class JournalTests(SynchronousTestCase):
         journal = Journal()
         journal.append(bytes(200_000))
         journal.append(b"x")
-        journal.keep_from(200_000)
+        journal.discard_before(200_000)
         for offset in (0, 200_002):
             with self.assertRaises(ValueError):
                 journal.read(offset, 1)
@@ -111,7 +111,7 @@ class LineTests(SynchronousTestCase):
         journal = Journal()
         journal.append(b"x" * 60_000)
         journal.append(b"y" * 60_000)
-        journal.keep_from(60_000)
+        journal.discard_before(60_000)
         self.assertEqual(journal.last_lines(5), 60_000)
         self.assertEqual(journal.line_start(70_000), 60_000)
 
@@ -177,7 +177,7 @@ class TimeTests(SynchronousTestCase):
         """However a line prints, times weigh less than the bytes, and still tell old from new."""
         for index in range(200_000):
             self.at(index * SECOND, b"\n")
-            self.journal.keep_from(self.journal.end - (256 << 10))
+            self.journal.discard_before(self.journal.end - (256 << 10))
         marks = self.journal._marks
         self.assertLessEqual(len(marks._times), 8192)
         for index in (0, 100_000, 199_999):
@@ -189,7 +189,7 @@ class TimeTests(SynchronousTestCase):
         """Times of bytes that are gone go with them; the oldest byte keeps its own."""
         for index in range(100):
             self.at(index * SECOND, b"x" * 9_999 + b"\n")
-        self.journal.keep_from(500_000)
+        self.journal.discard_before(500_000)
         start = self.journal.start
         self.assertEqual(self.journal.time_at(start) // SECOND, start // 10_000)
         self.assertLess(len(self.journal._marks._times), 60)

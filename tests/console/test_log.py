@@ -179,7 +179,7 @@ class GapTests(LogCase):
         rest(reader)
         self.at(2, b"x" * 65_529)
         self.at(3, b"new\n")
-        self.journal.keep_from(65_536)
+        self.journal.discard_before(65_536)
         return reader
 
     def test_follower(self) -> None:
@@ -201,6 +201,6 @@ class GapTests(LogCase):
         reader = self.reader()
         self.at(2, b"y" * 64_000)
         self.at(2, b"z" * 64_000)
-        self.journal.keep_from(128_000)
+        self.journal.discard_before(128_000)
         self.assertEqual(rest(reader), b"[twisted-exec: 64000 bytes skipped]\r\n")
         self.assertTrue(reader.over)

@@ -61,7 +61,7 @@ class TrafficTests(SessionCase):
         self.assertEqual((ann.since(), bob.since()), (b"=> ", b"=> "))
 
     def test_input(self) -> None:
-        """All sessions of the user that drives may type."""
+        """All sessions of the writing user may type."""
         one, other = self.attach(), self.attach()
         one.viewer.data_received(b"ver")
         other.viewer.data_received(b"sion\r")
@@ -124,11 +124,11 @@ class RoleTests(SessionCase):
         self.console.says(b"=> ")
 
     def test_second_user(self) -> None:
-        """Another user sees all, reads behind it who drives, and types in vain, which is told once."""
+        """A second user sees all output, is told who the writer is, and once that input is discarded."""
         bob = self.attach(user="bob")
         scrollback, _, told = bob.since().partition(b"\r\n")
         self.assertEqual(scrollback, b"=> ")
-        self.assertIn(b"ann drives this console; you are looking on", told)
+        self.assertIn(b"the writer of this console is ann; you are an observer", told)
         for key in b"reset":
             bob.viewer.data_received(bytes((key,)))
         self.assertEqual(self.console.heard(), b"")
@@ -137,21 +137,21 @@ class RoleTests(SessionCase):
         self.assertEqual(self.ann.since(), b"=> ")
 
     def test_29_take_over(self) -> None:
-        """Who takes over is heard, with a window of its own size; who drove is not, and reads by whom."""
+        """After a take-over the new writer's input and window size count, and the old writer is told."""
         bob = self.attach(user="bob")
         bob.viewer.window_changed(TerminalSize(132, 50))
         self.ann.viewer.window_changed(TerminalSize(80, 24))
-        bob.viewer.wished(Role.DRIVE)
+        bob.viewer.wished(Role.WRITER)
         bob.viewer.data_received(b"b")
         self.ann.viewer.data_received(b"a")
         self.assertEqual(self.console.heard(), b"b")
-        self.assertIn(b"bob has taken over this console; you are looking on", self.ann.since())
+        self.assertIn(b"bob has taken over this console; you are an observer", self.ann.since())
         self.assertEqual(self.console.sizes, [TerminalSize(80, 24), TerminalSize(132, 50)])
         self.ann.viewer.window_changed(TerminalSize(81, 25))
         self.assertEqual(len(self.console.sizes), 2)
 
-    def test_break_is_the_drivers(self) -> None:
-        """Who looks on sends no BREAK."""
+    def test_break_is_the_writers(self) -> None:
+        """An observer cannot send BREAK."""
         console = BreakableConsole()
         session = Session(console, self.clock)
         self.successResultOf(session.open())
@@ -159,51 +159,51 @@ class RoleTests(SessionCase):
         bob = self.attach(session, user="bob")
         bob.viewer.wished(Break())
         self.assertEqual(console.breaks, [])
-        self.assertIn(b"what you type is not sent: ann drives", bob.since())
-        bob.viewer.wished(Role.DRIVE)
+        self.assertIn(b"what you type is not sent: the writer of this console is ann", bob.since())
+        bob.viewer.wished(Role.WRITER)
         bob.viewer.wished(Break())
         self.assertEqual(console.breaks, [250])
 
     def test_force(self) -> None:
-        """It can be asked for when coming."""
+        """A session may take over when it joins."""
         bob = self.attach(user="bob", asked=Asked(force=True))
         bob.viewer.data_received(b"b")
         self.assertEqual(self.console.heard(), b"b")
         self.assertIn(b"bob has taken over", self.ann.since())
 
-    def test_looking_on(self) -> None:
-        """Who asked to look on gets nothing of roles."""
+    def test_read_only(self) -> None:
+        """A read-only session gets no notices about roles."""
         eve = self.attach(user="eve", asked=Asked(read_only=True, force=True))
         self.assertEqual(eve.since(), b"=> ")
         self.ann.drop()
         self.assertEqual(eve.since(), b"")
-        self.assertTrue(self.attach(user="bob").viewer.role is Role.DRIVE)
+        self.assertTrue(self.attach(user="bob").viewer.role is Role.WRITER)
 
     def test_told_again(self) -> None:
-        """When it is somebody else who drives, who types in vain is told so again."""
+        """After the writer has changed, an observer who types is told again."""
         bob = self.attach(user="bob")
         bob.viewer.data_received(b"x")
         bob.since()
         bob.viewer.data_received(b"x")
         self.assertEqual(bob.since(), b"")
         self.ann.drop()
-        self.assertIn(b"ann has left; nobody drives", bob.since())
+        self.assertIn(b"ann has left; this console has no writer", bob.since())
         bob.viewer.data_received(b"x")
-        self.assertIn(b"not sent: nobody drives this console", bob.since())
+        self.assertIn(b"not sent: this console has no writer", bob.since())
 
     def test_script(self) -> None:
-        """A script whose input went nowhere fails, and says why."""
+        """A script whose input was discarded fails with the reason."""
         script = self.attach(user="ci")
         script.viewer.data_received(b"version\r")
         script.viewer.input_ended()
-        told = "the input was not sent: ann drives this console"
+        told = "the input was not sent: the writer of this console is ann"
         self.assertEqual(script.ending, Ending(CONSOLE_IN_USE, told))
 
     def test_script_in_time(self) -> None:
-        """One that took over has not failed."""
+        """A script that took over succeeds."""
         script = self.attach(user="ci")
         script.viewer.data_received(b"x")
-        script.viewer.wished(Role.DRIVE)
+        script.viewer.wished(Role.WRITER)
         script.viewer.data_received(b"version\r")
         script.viewer.input_ended()
         self.clock.advance(3)
@@ -211,21 +211,23 @@ class RoleTests(SessionCase):
         self.assertTrue(script.ending.ok)
 
     def test_slow_reader(self) -> None:
-        """What is told stands where it happened, however late it is read, and costs no memory."""
+        """Notices keep their place in the output for a slow reader, and their number is bounded."""
         slow = self.attach(room=3, user="bob")
         self.console.says(b"before")
         for _ in range(1000):
-            slow.viewer.wished(Role.WATCH)
-            slow.viewer.wished(Role.DRIVE)
+            slow.viewer.wished(Role.OBSERVER)
+            slow.viewer.wished(Role.WRITER)
         self.console.says(b"after")
         self.assertLessEqual(len(slow.viewer._notices), 16)
         slow.take(1 << 20)
         got = slow.since()
         self.assertEqual((got[:3], got[-5:]), (b"=> ", b"after"))
-        self.assertTrue(got.split(b"before")[1].endswith(b"you drive this console]\r\nafter"))
+        self.assertTrue(
+            got.split(b"before")[1].endswith(b"you are the writer of this console]\r\nafter")
+        )
 
     def test_end(self) -> None:
-        """When the line ends nobody is told of roles any more."""
+        """After the end of the line there are no notices about roles."""
         bob = self.attach(user="bob")
         bob.since()
         self.session.end(DELETED)

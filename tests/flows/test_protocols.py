@@ -63,7 +63,7 @@ class ProtocolTests(TestCase):
             client.wish(Break())
             await self.shows(user, NO_BREAK)
             client.wish(Role.DRIVE)
-            await self.shows(user, b"you drive this console")
+            await self.shows(user, b"you are the writer of this console")
             client.leave()
             while not user.detached_with:
                 await deferLater(reactor, 0.01)  # type: ignore[arg-type]

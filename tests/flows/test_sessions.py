@@ -93,21 +93,21 @@ class SessionsTests(TestCase):
         await ada.until(rb"a42a\r\n")
 
         bob = self.sit_down("bob", "sh")
-        await bob.until(rb"a42a\r\n(?s:.*)ada drives this console; you are looking on")
+        await bob.until(rb"a42a\r\n(?s:.*)the writer of this console is ada; you are an observer")
         bob.type(b"echo lost\r")
-        await bob.until(rb"what you type is not sent: ada drives this console")
+        await bob.until(rb"what you type is not sent: the writer of this console is ada")
         eve = self.sit_down("eve", "sh", "--read-only")
         await eve.until(rb"a42a\r\n")
 
         start_at = len(bob.output)
         bob.type(b"~f")
         await bob.until(rb"you have taken over this console from ada", start=start_at)
-        await ada.until(rb"bob has taken over this console; you are looking on")
+        await ada.until(rb"bob has taken over this console; you are an observer")
         bob.type(b"echo b$((40+3))b\r")
         for one in (ada, bob, eve):
             await one.until(rb"b43b\r\n")
         ada.type(b"echo lost\r")
-        await ada.until(rb"what you type is not sent: bob drives this console")
+        await ada.until(rb"what you type is not sent: the writer of this console is bob")
         eve.type(b"~f")
         await eve.until(rb"This session is read-only")
 
@@ -120,7 +120,7 @@ class SessionsTests(TestCase):
         await eve.until(rb"c44c\r\n")
         back.type(b"~.")
         self.assertEqual(await back.ended, 0)
-        await bob.until(rb"ada has left; nobody drives this console")
+        await bob.until(rb"ada has left; this console has no writer")
         for one in (bob, eve):
             self.assertIsNone(re.search(rb"\r\nlost\r\n", one.output))
 
@@ -134,7 +134,7 @@ class SessionsTests(TestCase):
         ada = self.sit_down("ada", "sh")
         await ada.until(rb"Connected to sh")
         attached = self.at_terminal("bob", ["kubectl", "attach", "-it", "sh"])
-        await attached.until(rb"ada drives this console; you are looking on")
+        await attached.until(rb"the writer of this console is ada; you are an observer")
         argv = ["kubectl", "exec", "-it", "sh", "--", "console", "--force"]
         driving = self.at_terminal("bob", argv)
         await driving.until(rb"you have taken over this console from ada")
@@ -163,7 +163,7 @@ class SessionsTests(TestCase):
         await self.kubectl("delete", "consolesession", name)
         await driving.until(f"admin deleted the console session {name}".encode())
         self.assertEqual(await driving.ended, 1)
-        await attached.until(rb"bob has left; nobody drives this console")
+        await attached.until(rb"bob has left; this console has no writer")
 
     async def test_break(self) -> None:
         """
@@ -189,9 +189,9 @@ class SessionsTests(TestCase):
         self.assertEqual(typed.count(BREAK), 2)
         self.assertRegex(typed, rb"(?s)\Aroot\r.?" + BREAK + BREAK + rb"h\Z")
         bob = self.sit_down("bob", "web-1")
-        await bob.until(rb"ada drives this console")
+        await bob.until(rb"the writer of this console is ada")
         bob.type(b"~B")
-        await bob.until(rb"what you type is not sent: ada drives this console")
+        await bob.until(rb"what you type is not sent: the writer of this console is ada")
         self.assertEqual(port.heard.count(BREAK), 2)
 
     async def rows(self) -> list[str]:

@@ -1,3 +1,3 @@
 """
-A line and its company: sessions, scrollback, sharing.
+A console line and its viewers: session, journal, floor and log.
 """

@@ -1,27 +1,29 @@
 """
-Who drives a console, and who looks on.
+The floor: the right to type at a console.
 
-The floor is had by one *user* at a time; what anybody else types goes nowhere.  All sessions
-of that user that asked for input drive together: a second terminal or a script of one's own is no
-stranger, and a connection that died unnoticed keeps nobody out.  A poollet of another make
-does not say who its users are; they are one user here, and all of them may type.
+One *user* has the floor at a time.  All sessions of that user that asked for input are *writers*;
+every other viewer is an *observer*, whose input is discarded.  Users are counted rather than sessions,
+so a second terminal or a script of the same user may type, and a connection that died unnoticed does not lock
+the user out.  A poollet of another make does not pass user names on; all of its users count as one
+and may type.
 
-A role changes by an act of somebody, never by itself:
+A role changes only by an explicit act:
 
 ======================== ==========================================================
-act                      what becomes of whom
+act                      effect
 ======================== ==========================================================
-one joins for input      drives when nobody does, or when its own user does; else
-                         looks on, and is told who drives
-one joins with force     the same as joining and taking over
-one takes over           it drives; all others look on, and are told by whom
-one releases             it looks on
-one leaves               nobody else's role changes
+join with input          writer if the floor is free or the same user has it; else
+                         observer, with a notice that names the writer
+join with force          as join, followed by take over
+take over                writer; all other writers become observers, with a notice
+                         that names the new writer
+release                  observer
+leave                    no other role changes
 ======================== ==========================================================
 
-So when the last driver has gone those who wait are told, but nobody is made a driver by
-surprise: somebody who came to look and then typed into a machine has been a bug of other console
-servers (conserver#107).  Who did not ask for input looks on and cannot do otherwise.
+When the last writer leaves, waiting observers get a notice, but none of them becomes a writer.
+Other console servers promote an observer, who then types into a machine by mistake (conserver#107).
+A session that did not ask for input stays an observer.
 """
 
 from __future__ import annotations
@@ -30,136 +32,142 @@ from typing import Protocol
 
 from twisted_exec.streaming.interfaces import Role
 
-_MOST_NAME = 64
-_HOW = "(~f or --force takes it over)"
+_MAX_NAME = 64
+_HINT = "(~f or --force takes over)"
 
 
-class Party(Protocol):
-    """One session of a user at a console."""
+class Participant(Protocol):
+    """One user's session at a console."""
 
     role: Role
     """Set by the floor."""
 
     @property
     def user(self) -> str:
-        """Whose it is; empty when nobody knows."""
+        """The user's name; empty if unknown."""
 
     @property
-    def may_drive(self) -> bool:
-        """It asked for input."""
+    def may_write(self) -> bool:
+        """True if the session asked for input."""
 
     def tell(self, notice: bytes) -> None:
-        """Have the user read something."""
+        """Show a notice to the user."""
 
-    def driving(self) -> None:
-        """It drives from now on."""
+    def became_writer(self) -> None:
+        """The session has the floor from now on."""
 
 
 class Floor:
     """
-    The parties of one console.
+    The participants of one console.
 
-    At any time all that drive are one user's.
+    All writers belong to one user at any time.
     """
 
     def __init__(self) -> None:
-        self._parties: list[Party] = []
+        self._participants: list[Participant] = []
 
     @property
-    def drivers(self) -> list[Party]:
-        """Those that drive, in the order in which they joined."""
-        return [one for one in self._parties if one.role is Role.DRIVE]
+    def writers(self) -> list[Participant]:
+        """Sessions that have the floor, in the order in which they joined."""
+        return [each for each in self._participants if each.role is Role.WRITER]
 
     @property
-    def driver(self) -> str:
-        """Who drives, for people to read; ``nobody`` when nobody does."""
-        drivers = self.drivers
-        return shown_user(drivers[0].user) if drivers else "nobody"
+    def writer(self) -> str:
+        """The writer's name, printable; ``nobody`` if the floor is free."""
+        writers = self.writers
+        return display_name(writers[0].user) if writers else "nobody"
 
-    def join(self, party: Party, *, force: bool = False) -> None:
-        """
-        One more has come.
+    @property
+    def status(self) -> str:
+        """A clause for notices that names the writer."""
+        if self.writers:
+            return f"the writer of this console is {self.writer}"
+        return "this console has no writer"
 
-        :param force: and takes over.
+    def join(self, participant: Participant, *, force: bool = False) -> None:
         """
-        party.role = Role.WATCH
-        self._parties.append(party)
-        if not party.may_drive:
+        Add a session.
+
+        :param force: take over from other writers.
+        """
+        participant.role = Role.OBSERVER
+        self._participants.append(participant)
+        if not participant.may_write:
             return
-        drivers = self.drivers
+        writers = self.writers
         if force:
-            self._take(party)
-        elif not drivers or drivers[0].user == party.user:
-            self._drive(party)
+            self._take_over(participant)
+        elif not writers or writers[0].user == participant.user:
+            self._make_writer(participant)
         else:
-            party.tell(notice(f"{self.driver} drives this console; you are looking on {_HOW}"))
+            participant.tell(notice(f"{self.status}; you are an observer {_HINT}"))
 
-    def leave(self, party: Party) -> None:
-        """One has gone.  Repeated calls do nothing."""
-        if party in self._parties:
-            self._parties.remove(party)
-            if party.role is Role.DRIVE:
-                party.role = Role.WATCH
-                self._tell_if_free(party, "has left")
+    def leave(self, participant: Participant) -> None:
+        """Remove a session.  Repeated calls do nothing."""
+        if participant in self._participants:
+            self._participants.remove(participant)
+            if participant.role is Role.WRITER:
+                participant.role = Role.OBSERVER
+                self._announce_if_free(participant, "has left")
 
-    def wish(self, party: Party, role: Role) -> None:
-        """A party that is here wants to drive, or to look on."""
-        if not party.may_drive or party not in self._parties:
+    def request_role(self, participant: Participant, role: Role) -> None:
+        """Take over, or release.  Ignored for sessions without input and for those that left."""
+        if not participant.may_write or participant not in self._participants:
             return
-        if role is Role.DRIVE:
-            self._take(party)
+        if role is Role.WRITER:
+            self._take_over(participant)
             return
-        drove, party.role = party.role is Role.DRIVE, Role.WATCH
-        party.tell(notice(f"you are looking on; {self.driver} drives this console {_HOW}"))
-        if drove:
-            self._tell_if_free(party, "has stopped driving")
+        was_writer, participant.role = participant.role is Role.WRITER, Role.OBSERVER
+        participant.tell(notice(f"you are an observer; {self.status} {_HINT}"))
+        if was_writer:
+            self._announce_if_free(participant, "has released this console")
 
     def refusal(self) -> bytes:
-        """What one reads who looks on, and types."""
-        return notice(f"what you type is not sent: {self.driver} drives this console {_HOW}")
+        """Return the notice for an observer who types."""
+        return notice(f"what you type is not sent: {self.status} {_HINT}")
 
-    def _take(self, party: Party) -> None:
-        others = [one for one in self.drivers if one is not party]
-        before = self.driver if others else ""
-        taker = shown_user(party.user)
-        for one in others:
-            one.role = Role.WATCH
-        self._drive(party)
-        told = (
-            f"you have taken over this console from {before}"
-            if others
-            else "you drive this console"
-        )
-        party.tell(notice(told))
-        for one in others:
-            whose = f"{taker}, in another session," if one.user == party.user else taker
-            one.tell(notice(f"{whose} has taken over this console; you are looking on {_HOW}"))
+    def _take_over(self, participant: Participant) -> None:
+        others = [each for each in self.writers if each is not participant]
+        previous = self.writer
+        successor = display_name(participant.user)
+        for other in others:
+            other.role = Role.OBSERVER
+        self._make_writer(participant)
+        if others:
+            text = f"you have taken over this console from {previous}"
+        else:
+            text = "you are the writer of this console"
+        participant.tell(notice(text))
+        for other in others:
+            same_user = other.user == participant.user
+            name = f"{successor}, in another session," if same_user else successor
+            text = f"{name} has taken over this console; you are an observer {_HINT}"
+            other.tell(notice(text))
 
-    def _drive(self, party: Party) -> None:
-        if party.role is not Role.DRIVE:
-            party.role = Role.DRIVE
-            party.driving()
+    def _make_writer(self, participant: Participant) -> None:
+        if participant.role is not Role.WRITER:
+            participant.role = Role.WRITER
+            participant.became_writer()
 
-    def _tell_if_free(self, gone: Party, why: str) -> None:
-        """Those who would drive hear that they could."""
-        if self.drivers:
+    def _announce_if_free(self, leaver: Participant, act: str) -> None:
+        """Tell the observers that may write that they can take over."""
+        if self.writers:
             return
-        told = notice(f"{shown_user(gone.user)} {why}; nobody drives this console {_HOW}")
-        for one in self._parties:
-            if one is not gone and one.may_drive:
-                one.tell(told)
+        text = notice(f"{display_name(leaver.user)} {act}; {self.status} {_HINT}")
+        for each in self._participants:
+            if each is not leaver and each.may_write:
+                each.tell(text)
 
 
 def notice(text: str) -> bytes:
-    """A line of ours on a user's screen, where a guest may have left the cursor anywhere."""
+    """Wrap a message of this program; the guest may have left the cursor anywhere in a line."""
     return f"\r\n[twisted-exec: {text}]\r\n".encode()
 
 
-def shown_user(name: str) -> str:
-    """A name that came over the network, safe for a terminal and of a bounded length."""
+def display_name(name: str) -> str:
+    """Make a name from the network safe for a terminal: printable, at most 64 characters."""
     if not name:
         return "somebody"
-    plain = "".join(char if char.isprintable() else "?" for char in name[: _MOST_NAME + 1])
-    return (
-        plain if len(plain) <= _MOST_NAME else plain[: _MOST_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    )
+    plain = "".join(char if char.isprintable() else "?" for char in name[: _MAX_NAME + 1])
+    return plain if len(plain) <= _MAX_NAME else plain[: _MAX_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"

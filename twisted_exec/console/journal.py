@@ -1,14 +1,14 @@
 """
-What a line printed: bytes under ever-growing offsets, of which the newest are kept, and when.
+The output of a line: the newest bytes, at ever-growing offsets, with times.
 
-Every viewer reads the same journal at an offset of its own, so that a byte is kept once however many
-look on.  Bytes are collected in segments: a chatty line prints single bytes,
-and a Python object for each would weigh fifty times as much.
+All viewers read the same journal, each at its own offset, so output is stored once for any number of
+viewers.  Bytes are collected in segments, because lines often print single bytes and a Python object
+per byte would need fifty times the memory.
 
-Times are marks: from this offset on, printed at that time.  A mark for each byte would weigh more than
-the bytes, so what comes within a hundredth of a second shares one, within a line what comes within a
-second; and when there are very many still, every other one goes, and they are made more rarely.  So
-a time may be early by that much; it is exact at the beginning of a line that was printed at leisure.
+Times are marks: output from this offset on was printed at that time.  A mark per byte would need more
+memory than the bytes.  So output within 10 ms shares a mark, and within a line output within one second;
+if there are still more than 8192 marks, every second one is deleted and the intervals double.  A time may
+therefore be too early by that interval; at the start of a line it is exact unless output comes fast.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable
 
 _SEGMENT_BYTES = 64 << 10
-_MOST_MARKS = 8192
-_LINE_NANOSECONDS = 10_000_000
-_PART_NANOSECONDS = 1_000_000_000
+_MAX_MARKS = 8192
+_LINE_START_NANOSECONDS = 10_000_000
+_MID_LINE_NANOSECONDS = 1_000_000_000
 _NEWLINE = b"\n"
 
 
@@ -30,11 +30,12 @@ class Journal:
     """
     The newest bytes of one console.
 
-    ``start`` is the offset of the oldest byte that is kept, ``end`` that of the
-    next byte to come.  Offsets never go back, also when a line is opened again.
+    Offsets never decrease, even when the line is reopened.
 
-    :param now_nanoseconds: the time of day, since the epoch; :attr:`now` afterwards.
-    :ivar closed: the machine is gone; nothing more will come.
+    :param now_nanoseconds: returns the time of day, in nanoseconds since the epoch.
+    :ivar start: offset of the oldest retained byte.
+    :ivar end: offset of the next byte.
+    :ivar closed: the machine was deleted; there will be no more output.
     """
 
     def __init__(self, now_nanoseconds: Callable[[], int] = time.time_ns) -> None:
@@ -47,7 +48,11 @@ class Journal:
         self._watchers: dict[Callable[[], None], None] = {}
 
     def append(self, data: bytes) -> None:
-        """Add what the line printed, 1 byte or more."""
+        """
+        Add output.
+
+        :param data: at least 1 byte.
+        """
         begins_line = not self._segments or self._segments[-1].endswith(_NEWLINE)
         self._marks.add(self.end, self.now(), begins_line or _NEWLINE in data)
         last = self._segments[-1] if self._segments else None
@@ -56,35 +61,35 @@ class Journal:
             self._segments.append(last)
         last += data
         self.end += len(data)
-        self._tell()
+        self._notify()
 
     def close(self) -> None:
-        """Nothing more will come.  Repeated calls do nothing."""
+        """Mark the journal as complete.  Repeated calls do nothing."""
         if not self.closed:
             self.closed = True
-            self._tell()
+            self._notify()
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Have ``changed`` called after each append and when it is closed."""
+        """Call ``changed`` after each append and after :meth:`close`."""
         self._watchers[changed] = None
 
     def unwatch(self, changed: Callable[[], None]) -> None:
-        """No longer.  Repeated calls do nothing."""
+        """Undo :meth:`watch`.  Repeated calls do nothing."""
         self._watchers.pop(changed, None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in list(self._watchers):
             changed()
 
     def read(self, offset: int, limit: int) -> bytes:
         """
-        Bytes from ``offset`` on: 1 to ``limit`` of them, none only at the end.
+        Return output from ``offset``: 1 to ``limit`` bytes, none only at the end.
 
-        :param offset: from ``start`` to ``end``; others are :class:`ValueError`.
+        :raises ValueError: ``offset`` is not between ``start`` and ``end``.
         """
         if not self.start <= offset <= self.end:
             raise ValueError(f"offset {offset} is not within {self.start} to {self.end}")
-        # From the end: those who read are mostly near it.
+        # Backwards, because most readers are near the end.
         segment_start = self.end
         for segment in reversed(self._segments):
             segment_start -= len(segment)
@@ -93,34 +98,34 @@ class Journal:
                 return bytes(memoryview(segment)[at : at + limit])
         return b""
 
-    def keep_from(self, offset: int) -> None:
-        """Forget whole segments of bytes before ``offset``."""
+    def discard_before(self, offset: int) -> None:
+        """Discard whole segments before ``offset``."""
         while self._segments and self.start + len(self._segments[0]) <= offset:
             self.start += len(self._segments.popleft())
-        self._marks.keep_from(self.start)
+        self._marks.discard_before(self.start)
 
     def last_lines(self, count: int) -> int:
         """
-        Where the last ``count`` lines begin, or ``start`` when there are not so many.
+        Return the offset of the last ``count`` lines, or ``start`` if there are fewer.
 
-        A line ends with a newline; what is behind the last one is a line, too.
+        A line ends with a newline; text after the last newline counts as a line.
         """
         if count == 0 or self.start == self.end:
             return self.end
         if not self._segments[-1].endswith(_NEWLINE):
             count -= 1
-        # Now it is behind the newline number count + 1, counted from the end.
+        # The result is just after newline number count + 1, counted from the end.
         segment_start = self.end
         for segment in reversed(self._segments):
             segment_start -= len(segment)
-            found = segment.count(_NEWLINE)
-            if found > count:
-                return segment_start + _behind_newline(segment, found - count)
-            count -= found
+            newlines = segment.count(_NEWLINE)
+            if newlines > count:
+                return segment_start + _after_newline(segment, newlines - count)
+            count -= newlines
         return self.start
 
     def line_start(self, offset: int) -> int:
-        """Where the line begins in which ``offset`` is, or ``start`` when that is not kept."""
+        """Return where the line around ``offset`` begins, or ``start`` if that was discarded."""
         segment_start = self.end
         for segment in reversed(self._segments):
             segment_start -= len(segment)
@@ -131,65 +136,70 @@ class Journal:
         return self.start
 
     def time_at(self, offset: int) -> int:
-        """When the byte at ``offset`` was printed, in nanoseconds since the epoch; 0 is unknown."""
+        """Return when the byte at ``offset`` was printed, in nanoseconds since the epoch; 0 if unknown."""
         return self._marks.time_at(offset)
 
     def printed_since(self, moment: int) -> int:
         """
-        The first line of which anything was printed at ``moment`` or later.
+        Return the start of the first line with output at ``moment`` or later.
 
         :param moment: nanoseconds since the epoch.
-        :return: where it begins; ``end`` when nothing was.
+        :return: an offset; ``end`` if there was no such output.
         """
         offset = self._marks.since(moment)
         return self.end if offset is None else self.line_start(max(self.start, offset))
 
 
-def _behind_newline(segment: bytearray, number: int) -> int:
-    """Behind the newline with this number, from 1: by halves, not by steps."""
+def _after_newline(segment: bytearray, number: int) -> int:
+    """Return the index after newline ``number`` (from 1), by bisection: ``count`` runs in C."""
 
-    def until(length: int) -> int:
+    def newlines_in(length: int) -> int:
         return segment.count(_NEWLINE, 0, length)
 
-    return bisect_left(range(len(segment) + 1), number, key=until)
+    return bisect_left(range(len(segment) + 1), number, key=newlines_in)
 
 
 class _Marks:
-    """Offsets and times, in the order in which they came.  The clock may have been set back."""
+    """Offsets with times, in order of offset.  Times decrease if the clock was set back."""
 
     def __init__(self) -> None:
         self._offsets, self._times = array("q"), array("q")
         self._last = 0
-        self._rarer = 1
+        self._interval_factor = 1
 
     def add(self, offset: int, now: int, has_line: bool) -> None:
-        """What begins at ``offset`` was printed now, and is or holds the beginning of a line."""
+        """
+        Record that output at ``offset`` was printed now.
+
+        :param has_line: the output contains the start of a line.
+        """
         self._last = now
-        apart = (_LINE_NANOSECONDS if has_line else _PART_NANOSECONDS) * self._rarer
-        if self._times and 0 <= now - self._times[-1] < apart:
+        interval = _LINE_START_NANOSECONDS if has_line else _MID_LINE_NANOSECONDS
+        interval *= self._interval_factor
+        if self._times and 0 <= now - self._times[-1] < interval:
             return
-        if len(self._times) >= _MOST_MARKS:
+        if len(self._times) >= _MAX_MARKS:
             del self._offsets[1::2], self._times[1::2]
-            self._rarer *= 2
+            self._interval_factor *= 2
         self._offsets.append(offset)
         self._times.append(now)
 
-    def keep_from(self, start: int) -> None:
-        """Forget what is before ``start``, but for the mark that ``start`` itself has."""
-        gone = bisect_right(self._offsets, start) - 1
-        if gone > 0:
-            del self._offsets[:gone], self._times[:gone]
-        if len(self._times) < _MOST_MARKS // 4:
-            self._rarer = max(1, self._rarer // 2)
+    def discard_before(self, start: int) -> None:
+        """Delete marks before ``start``, except the one that covers ``start`` itself."""
+        count = bisect_right(self._offsets, start) - 1
+        if count > 0:
+            del self._offsets[:count], self._times[:count]
+        if len(self._times) < _MAX_MARKS // 4:
+            self._interval_factor = max(1, self._interval_factor // 2)
 
     def time_at(self, offset: int) -> int:
         at = bisect_right(self._offsets, offset) - 1
         return self._times[at] if at >= 0 else 0
 
     def since(self, moment: int) -> int | None:
-        """The first offset that was printed at ``moment`` or later, if any was."""
-        for offset, told in zip(self._offsets, self._times, strict=True):
-            if told >= moment:
+        """Return the first offset with output at ``moment`` or later."""
+        for offset, printed_at in zip(self._offsets, self._times, strict=True):
+            if printed_at >= moment:
                 return offset
-        # What came later than its mark.
+        # The last output may be newer than the mark that it shares.
         return self._offsets[-1] if self._times and self._last >= moment else None

@@ -1,13 +1,12 @@
 """
-A journal read as a log: what comes next, and how it looks.  Without I/O.
+Journals as logs, sans I/O.
 
-A *line* ends with a newline, as in any log.  The carriage return that a terminal or a serial line puts
-before it, and every other byte, is given as it was printed: a lone carriage return, with which a
-boot loader redraws its countdown, ends no line.  Before each line goes, when that is wanted, the
-time at which its first byte was printed.
+A *line* ends with a newline.  All bytes are passed on unchanged, including the carriage return that a
+terminal or serial line sends before the newline; a lone carriage return, with which boot loaders redraw
+their countdown, ends no line.  With timestamps, each line is preceded by the time of its first byte.
 
-A log is read from what the journal still keeps.  Who reads more slowly than the line prints
-finds, where bytes are gone, a line that says how many; the line itself never waits for readers of its log.
+A log contains what the journal has retained.  A reader that is slower than the output gets a line with the
+number of missing bytes; the console never waits for readers of its log.
 """
 
 from __future__ import annotations
@@ -18,43 +17,43 @@ from twisted_exec.api.moments import stamp
 from .journal import Journal
 
 _READ_BYTES = 32 << 10
-# A line of one byte becomes 32 with its time.
+# With its timestamp, a line of 1 byte becomes 32 bytes.
 _STAMPED_BYTES = 4 << 10
 _NEWLINE = b"\n"
 
 
 class LogReader:
-    """One reader's way through a journal."""
+    """One reader's position in a journal, and the format of what it reads."""
 
     def __init__(self, journal: Journal, options: LogOptions) -> None:
         self._journal, self._options = journal, options
         self._offset = _first(journal, options)
         self._end = None if options.follow else journal.end
-        self._left = options.limit_bytes
+        self._remaining = options.limit_bytes
         self._begins_line = True
         self._stamp = (0, b"")
 
     @property
     def over(self) -> bool:
-        """Nothing more will come, now or later."""
-        if self._left == 0:
+        """True if the log is complete."""
+        if self._remaining == 0:
             return True
         if self._end is None and not self._journal.closed:
             return False
         return self._offset >= (self._journal.end if self._end is None else self._end)
 
     def read(self) -> bytes:
-        """What comes next, at most some 128 KiB; nothing when there is nothing yet, or it is over."""
+        """Return the next piece, at most about 128 KiB; empty if there is none yet or :attr:`over`."""
         if self.over:
             return b""
         text = self._skip() or self._next()
-        if self._left is not None:
-            text = text[: self._left]
-            self._left -= len(text)
+        if self._remaining is not None:
+            text = text[: self._remaining]
+            self._remaining -= len(text)
         return text
 
     def _skip(self) -> bytes:
-        """The mark for what is not kept any more."""
+        """Return a notice for output that the journal has discarded, or nothing."""
         start = self._journal.start if self._end is None else min(self._journal.start, self._end)
         missed = start - self._offset
         if missed <= 0:
@@ -77,14 +76,14 @@ class LogReader:
         return text
 
     def _stamped(self, data: bytes) -> bytes:
-        """With the time before each line; ``data`` is what is at the offset."""
+        """Insert times before the lines of ``data``, which is the output at the current offset."""
         parts, at = [], 0
         while at < len(data):
             if at or self._begins_line:
                 parts.append(self._time(at))
-            behind = data.find(_NEWLINE, at) + 1 or len(data)
-            parts.append(data[at:behind])
-            at = behind
+            line_end = data.find(_NEWLINE, at) + 1 or len(data)
+            parts.append(data[at:line_end])
+            at = line_end
         return b"".join(parts)
 
     def _time(self, ahead: int = 0) -> bytes:
@@ -96,9 +95,10 @@ class LogReader:
 
 def _first(journal: Journal, options: LogOptions) -> int:
     """
-    Where to begin: with the last lines, and of those with what is new enough.
+    Return the first offset by ``tail_lines`` and ``since``.
 
-    Both rules are the kubelet's (``pkg/kubelet/kuberuntime/logs``): the tail is of the whole log.
+    The tail is that of the whole log, and ``since`` applies to it, as in the kubelet
+    (``pkg/kubelet/kuberuntime/logs``).
     """
     first = journal.start
     if options.tail_lines is not None:

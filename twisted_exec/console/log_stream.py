@@ -1,5 +1,5 @@
 """
-A log on its way to a reader: from the journal into an HTTP answer.
+HTTP responses with the log of a console.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .log import LogReader
 
 class LogStream:
     """
-    One reader's answer.
+    One reader's response.
 
-    It takes from the journal what the client takes from it, so it costs no memory of its own, and the
-    line never waits for it.
+    It reads from the journal only when the client accepts more.  It needs no buffer of its own, and the
+    console never waits for it.
     """
 
     def __init__(self, request: Request, journal: Journal, options: LogOptions) -> None:
@@ -31,9 +31,9 @@ class LogStream:
 
     async def run(self, session: Session) -> None:
         """
-        Answer; returns when it is over, and has told ``session``.
+        Send the response and report its end to ``session``.
 
-        Cancelling means that the client has left.
+        :raises CancelledError: the client disconnected.
         """
         text = self._text
         try:
@@ -57,10 +57,10 @@ class LogStream:
         self._pump()
 
     def _pump(self) -> None:
-        """Write what is there, until the client has enough."""
+        """Write until the log has no more or the transport pauses this producer."""
         if self._pumping:
             return
-        self._pumping = True  # a write may pause and resume us at once
+        self._pumping = True  # a write may call _pause and _resume synchronously
         try:
             while not self._paused and (data := self._reader.read()):
                 self._text.write(data)

@@ -1,18 +1,16 @@
 """
-A line and its company.
+A line and its viewers.
 
-A session opens its line once and keeps it while viewers come and go.  What the line prints goes
-into one journal; each viewer reads from there at its own pace:
+A session opens its line once and keeps it open while viewers come and go.  Output goes into one
+journal, from which each viewer reads at its own pace:
 
-* A line that may be paused (a pty) waits when even the *fastest* viewer is half a
-  mebibyte behind, so that somebody who is alone loses nothing.  With no viewers it
-  runs freely.  A machine's serial line is never paused.
-* A viewer that is more than a mebibyte behind is moved to the newest byte, and reads
-  how many it missed.  It delays nobody else, and costs no memory of its own.
+* A paced line (a pty) is paused when even the *fastest* viewer is 512 KiB behind, so a sole viewer
+  loses nothing.  Without viewers it runs freely.  A machine's serial line is never paused.
+* A viewer that is more than 1 MiB behind skips to the newest byte and gets a notice with the number of
+  missed bytes.  It delays no other viewer and has no buffer of its own.
 
-Input goes the other way: what those viewers type who drive (:mod:`.floor`) goes to the line.  When the
-line takes no more, all viewers' input is paused; so it is before the line is open, and while it
-sends BREAK.
+Input of writers (:mod:`.floor`) goes to the line.  All viewers' input is paused while the line accepts
+no more, before the line is open, and during a BREAK.
 """
 
 from __future__ import annotations
@@ -48,12 +46,12 @@ from .viewer import Viewer
 @dataclass(frozen=True)
 class Limits:
     """
-    How far viewers may fall behind, and how long quiet is.
+    Limits of a session.
 
-    :param scrollback_bytes: what a new viewer gets of the past.
-    :param lag_bytes: a viewer farther behind is moved to the newest byte.
-    :param pace_bytes: a paced line waits while its fastest viewer is so far behind.
-    :param quiet_seconds: without output, until an attachment whose input ended is ended.
+    :param scrollback_bytes: past output that a new viewer gets.
+    :param lag_bytes: a viewer farther behind skips to the newest byte.
+    :param pace_bytes: a paced line is paused while its fastest viewer is this far behind.
+    :param quiet_seconds: time without output after which a viewer whose input ended is ended.
     """
 
     scrollback_bytes: int = 256 << 10
@@ -66,23 +64,23 @@ DEFAULT_LIMITS = Limits()
 
 
 class _Lifecycle(Protocol):
-    """What may happen to a session's line."""
+    """Inputs of the state machine of a session's line."""
 
     def open(self) -> None:
-        """Connect it."""
+        """Connect the line."""
 
     def opened(self, line: _Line) -> None:
-        """It is connected."""
+        """The line is connected."""
 
     def over(self, ending: Ending) -> None:
-        """It ended, could not be opened, or its machine's time is over."""
+        """The line ended, could not be opened, or the session was ended."""
 
 
 @implementer(IPushProducer)
 class _Line(TwistedProtocol):
-    """The line itself; as a producer it is the viewers' input, for the line's transport."""
+    """The line's protocol.  As a producer it stands for the viewers' input."""
 
-    transport: Any
+    transport: Any  # provides ILineTransport
 
     def __init__(self, core: Session) -> None:
         self._core = core
@@ -94,17 +92,17 @@ class _Line(TwistedProtocol):
         self._core._line_lost(ending_of(reason))
 
     def pauseProducing(self) -> None:
-        self._core._line_takes(False)
+        self._core._set_line_writable(False)
 
     def resumeProducing(self) -> None:
-        self._core._line_takes(True)
+        self._core._set_line_writable(True)
 
     def stopProducing(self) -> None:
-        """The line is going; ``connectionLost`` follows."""
+        """Do nothing: ``connectionLost`` follows."""
 
 
 class LineEnded(Exception):
-    """A line's end that the console itself can explain, as its ``connectionLost`` reason."""
+    """A ``connectionLost`` reason with which a console says how its line ended."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.message or ending.reason)
@@ -112,7 +110,7 @@ class LineEnded(Exception):
 
 
 def ending_of(reason: Failure) -> Ending:
-    """How a line ended, for its viewers."""
+    """Translate a ``connectionLost`` reason for viewers."""
     error = reason.value
     if isinstance(error, LineEnded):
         return error.ending
@@ -121,7 +119,7 @@ def ending_of(reason: Failure) -> Ending:
     if isinstance(error, ProcessTerminated):
         signal = error.signal
         if signal is not None:
-            # What a shell tells of a command that a signal ended.
+            # 128 + N is the shell's exit code for a command that signal N ended.
             return Ending(COMPLETED, f"the process was ended by signal {signal}", 128 + signal)
         code = error.exitCode
         return Ending(COMPLETED, f"the process ended with exit code {code}", code)
@@ -132,9 +130,9 @@ class Session:
     """
     One line, opened once, and any number of viewers.
 
-    :param console: provides :class:`~twisted_exec.streaming.interfaces.IConsole`.
-    :param journal: goes on where an earlier session of the same machine ended.
-    :param size: the line's first size, until a viewer has another.
+    :param journal: continues that of an earlier session of the same machine.
+    :param size: initial size of the line, until a writer has another.
+    :ivar ending: how the session ended; ``None`` while it lasts.
     """
 
     def __init__(
@@ -157,7 +155,7 @@ class Session:
         self._line: _Line | None = None
         self._viewers: list[Viewer] = []
         self._line_paused = False
-        self._taking = False
+        self._line_writable = False
         self._breaking: IDelayedCall | None = None
         self._waiting: list[Deferred[Ending]] = []
         self._opening: Deferred[Any] | None = None
@@ -168,30 +166,29 @@ class Session:
 
     @property
     def viewers(self) -> tuple[Viewer, ...]:
-        """Those attached now, in the order they came."""
+        """Attached viewers in the order in which they joined."""
         return tuple(self._viewers)
 
     def viewer(self) -> Viewer:
-        """An attachment for one more user; it joins when its stream is up."""
+        """Create the attachment for one more user; it joins when its stream is up."""
         return Viewer(self)
 
     def open(self) -> Deferred[None]:
         """
         Open the line; call once.
 
-        :return: fires when it is open; fails as the console's ``connect``
-            does, after the viewers have been told, or with :class:`LineEnded`
-            when the session is over already.
+        :return: fires when the line is open; fails as the console's ``connect`` does, after
+            the viewers were ended, or with :class:`LineEnded` if the session is over already.
         """
         self._lifecycle.open()
         return self._opened
 
     def end(self, ending: Ending) -> None:
-        """Tell every viewer why it is over, and close the line.  Repeated calls do nothing."""
+        """End every viewer with this status and close the line.  Repeated calls do nothing."""
         self._lifecycle.over(ending)
 
     def when_over(self) -> Deferred[Ending]:
-        """Fires when the line has ended or the session was ended."""
+        """:return: fires when the line has ended or the session was ended."""
         waiter: Deferred[Ending] = Deferred()
         if self.ending is not None:
             waiter.callback(self.ending)
@@ -200,32 +197,32 @@ class Session:
         return waiter
 
     def window_changed(self, size: TerminalSize) -> None:
-        """The latest size of who drives is the line's; the console remembers it until it opens."""
+        """Resize the line; before it is open, the console remembers the size."""
         self.size = size
         self._console.window_changed(size)
 
-    def send_break(self, wanted: Break) -> bool:
+    def send_break(self, signal: Break) -> bool:
         """
-        Send BREAK; nobody's input goes on until it is over.
+        Send BREAK and pause all input until it has ended.
 
-        One that is asked for while another lasts is the same.
+        A request during a BREAK is ignored.
 
-        :return: whether this console can; what it cannot is nobody else's business.
+        :return: whether this console supports BREAK.
         """
         if not IBreakable.providedBy(self._console):
             return False
         if self._line is not None and self._breaking is None:
-            seconds = wanted.milliseconds / 1000
+            seconds = signal.milliseconds / 1000
             self._breaking = self.clock.callLater(seconds, self._break_over)
-            self._let_input()
-            self._console.send_break(wanted.milliseconds)
+            self._update_input()
+            self._console.send_break(signal.milliseconds)
         return True
 
     def _break_over(self) -> None:
         self._breaking = None
-        self._let_input()
+        self._update_input()
 
-    # What viewers tell.
+    # Called by viewers.
 
     def _joined(self, viewer: Viewer) -> None:
         viewer.offset = max(self.journal.start, self.journal.end - self.limits.scrollback_bytes)
@@ -250,7 +247,7 @@ class Session:
         if self._line is not None:
             self._line.transport.write(data)
 
-    # What the line tells.
+    # Called by the line.
 
     def _printed(self, data: bytes) -> None:
         self.journal.append(data)
@@ -266,15 +263,15 @@ class Session:
         self._line = None
         self._lifecycle.over(ending)
 
-    def _line_takes(self, taking: bool) -> None:
-        self._taking = taking
-        self._let_input()
+    def _set_line_writable(self, writable: bool) -> None:
+        self._line_writable = writable
+        self._update_input()
 
     @property
     def _input_flowing(self) -> bool:
-        return self._taking and self._breaking is None
+        return self._line_writable and self._breaking is None
 
-    def _let_input(self) -> None:
+    def _update_input(self) -> None:
         for viewer in list(self._viewers):
             if self._input_flowing:
                 viewer.resume_input()
@@ -282,19 +279,19 @@ class Session:
                 viewer.pause_input()
 
     def _trim(self) -> None:
-        """Keep what a new viewer would get, and what the slowest one still needs."""
+        """Discard output that neither a new viewer nor the slowest one needs."""
         needed = self.journal.end - self.limits.scrollback_bytes
         for viewer in self._viewers:
             needed = min(needed, viewer.offset)
-        self.journal.keep_from(needed)
+        self.journal.discard_before(needed)
 
     def _pace(self) -> None:
-        """Pause or resume a line that may be paused, after its fastest viewer."""
+        """Pause or resume a paced line by the lag of its fastest viewer."""
         if not self._console.paced or self._line is None:
             return
-        # A viewer that just skipped seems to be at the end; it has not shown that it reads.
-        reading = [one for one in self._viewers if not one.skipped] or self._viewers
-        behind = min((self.journal.end - one.offset for one in reading), default=0)
+        # A viewer that has just skipped is at the end without having read anything.
+        reading = [each for each in self._viewers if not each.skipped] or self._viewers
+        behind = min((self.journal.end - each.offset for each in reading), default=0)
         if not self._line_paused and behind >= self.limits.pace_bytes:
             self._line_paused = True
             self._line.transport.pauseProducing()
@@ -302,7 +299,7 @@ class Session:
             self._line_paused = False
             self._line.transport.resumeProducing()
 
-    # What the lifecycle does.
+    # Actions of the lifecycle.
 
     def _connect(self) -> None:
         factory = Factory.forProtocol(lambda: _Line(self))
@@ -330,7 +327,7 @@ class Session:
     def _go_live(self, line: _Line) -> None:
         self._line = line
         line.transport.registerProducer(line, True)
-        self._line_takes(True)
+        self._set_line_writable(True)
 
     def _finish(self, ending: Ending) -> None:
         self.ending = ending
@@ -351,7 +348,7 @@ class Session:
 
 
 def _build_machine() -> Any:
-    """New, opening, live, over: read top to bottom."""
+    """Build the lifecycle: New, Opening, Live, Over."""
     builder = TypeMachineBuilder(_Lifecycle, Session)
     new, opening, live, over = (builder.state(name) for name in ("New", "Opening", "Live", "Over"))
 

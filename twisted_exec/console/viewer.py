@@ -1,5 +1,5 @@
 """
-One user's end of a session: where it is in the journal, what it may do, and how it ends.
+One user's end of a session: position in the journal, role, and ending.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _STALLED_SECONDS = 10.0
 
 
 def gap_mark(skipped_bytes: int) -> bytes:
-    """What a viewer reads where output is missing."""
+    """Return the notice that replaces output that a slow viewer missed."""
     return b"\r\n[twisted-exec: %d bytes skipped]\r\n" % skipped_bytes
 
 
 @implementer(IOperable, IPushProducer)
 class Viewer:
     """
-    An attachment of a session; :meth:`Session.viewer` makes it.
+    The attachment of one user's stream to a session; :meth:`Session.viewer` creates it.
 
-    It writes from the journal whenever its transport takes more.  What it
-    counts is for audit: bytes in both directions.
+    It copies from the journal to its transport whenever the transport accepts more.
 
-    :ivar role: whether what its user types goes to the line; :mod:`.floor` says so.
+    :ivar role: writer or observer; set by the :class:`~.floor.Floor`.
+    :ivar bytes_to_machine: input that reached the line, for audit.
+    :ivar bytes_to_user: output that was sent, without notices, for audit.
     """
 
     def __init__(self, session: Session) -> None:
@@ -56,10 +57,10 @@ class Viewer:
         self._stall: IDelayedCall | None = None
         self._quiet: IDelayedCall | None = None
         self._input_ended_at = 0.0
-        self._notices: dict[bytes, int] = {}  # with the offsets that they stand behind
+        self._notices: dict[bytes, int] = {}  # text to the journal offset after which it is sent
         self._size: TerminalSize | None = None
-        self._unsent = ""  # why something that was typed went nowhere
-        self.role = Role.WATCH
+        self._unsent = ""  # the floor's status when input was discarded
+        self.role = Role.OBSERVER
         self.offset = 0
         self.skipped = 0
         self.bytes_to_machine = 0
@@ -67,17 +68,17 @@ class Viewer:
 
     @property
     def user(self) -> str:
-        """Who it is, as the stream told; empty before it is attached."""
+        """The user's name from the stream; empty before :meth:`attached`."""
         return self._user
 
     @property
-    def may_drive(self) -> bool:
-        """It asked for input."""
+    def may_write(self) -> bool:
+        """True if the session asked for input."""
         return self._transport is not None and self._transport.asked.takes_input
 
     @property
     def forces(self) -> bool:
-        """It asked to take over."""
+        """True if the session asked to take over."""
         return self._transport is not None and self._transport.asked.force
 
     def attached(self, transport: IAttachmentTransport) -> None:
@@ -86,48 +87,47 @@ class Viewer:
         self._session._joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.role is Role.DRIVE:
+        if self.role is Role.WRITER:
             self.bytes_to_machine += len(data)
             self._session._typed(data)
         else:
             self._refuse()
 
     def window_changed(self, size: TerminalSize) -> None:
-        """Only who drives gives the line its size; who takes over brings its own."""
+        """Resize the line, now if this viewer is a writer, else when it becomes one."""
         self._size = size
-        if self.role is Role.DRIVE:
+        if self.role is Role.WRITER:
             self._session.window_changed(size)
 
     def wished(self, wish: Break | Role) -> None:
         if isinstance(wish, Role):
-            self._session.floor.wish(self, wish)
-        elif self.role is not Role.DRIVE:
+            self._session.floor.request_role(self, wish)
+        elif self.role is not Role.WRITER:
             self._refuse()
         elif not self._session.send_break(wish):
             self.tell(NO_BREAK)
 
-    def driving(self) -> None:
-        """It drives from now on."""
+    def became_writer(self) -> None:
+        """Apply this viewer's size to the line."""
         self._unsent = ""
         if self._size is not None:
             self._session.window_changed(self._size)
 
     def _refuse(self) -> None:
-        """Say once that nothing is sent, until it is somebody else who drives."""
-        driver = self._session.floor.driver
-        if self._unsent != driver:
-            self._unsent = driver
+        """Tell the user that input is discarded: once, and again after the writer has changed."""
+        status = self._session.floor.status
+        if self._unsent != status:
+            self._unsent = status
             self.tell(self._session.floor.refusal())
 
     def input_ended(self) -> None:
         """
-        End this attachment once the output has been quiet for a while; never the line.
+        End this attachment, but never the line, after a quiet period.
 
-        One whose input went nowhere has failed, and need not wait: it is a script.
+        A session whose input was discarded is a script that failed: it ends at once.
         """
         if self._unsent:
-            told = f"the input was not sent: {self._unsent} drives this console"
-            self.finish(Ending(CONSOLE_IN_USE, told))
+            self.finish(Ending(CONSOLE_IN_USE, f"the input was not sent: {self._unsent}"))
         elif self._quiet is None:
             self._input_ended_at = self._session.clock.seconds()
             self._wait_for_quiet(self._session.limits.quiet_seconds)
@@ -161,23 +161,23 @@ class Viewer:
             self._transport.resume_input()
 
     def skip_to(self, offset: int) -> None:
-        """Give up the bytes before ``offset``; the user is told how many when there is room."""
+        """Skip output up to ``offset``; a notice with the count precedes the next output."""
         self.skipped += offset - self.offset
         self.offset = offset
 
     def tell(self, notice: bytes) -> None:
-        """Have the user read something of ours, behind the output so far."""
-        self._notices.pop(notice, None)  # who reads nothing needs no more than the latest
+        """Queue a notice behind the output so far."""
+        self._notices.pop(notice, None)  # a stalled client gets a repeated notice once
         self._notices[notice] = self._session.journal.end
         if len(self._notices) > _MOST_NOTICES:
             del self._notices[next(iter(self._notices))]
         self.pump()
 
     def pump(self) -> None:
-        """Write what is there, until the transport has enough."""
+        """Write output and notices until the transport pauses this producer."""
         if self._pumping:
             return
-        self._pumping = True  # a write may pause and resume us at once
+        self._pumping = True  # a write may call pauseProducing and resumeProducing synchronously
         try:
             while not self._paused and not self._ended and self._write_some():
                 pass
@@ -186,7 +186,11 @@ class Viewer:
         self._end_if_drained()
 
     def _write_some(self) -> bool:
-        """:return: whether anything was left to write."""
+        """
+        Write one notice or one piece of output.
+
+        :return: whether anything was written.
+        """
         assert self._transport is not None
         if self.skipped:
             mark, self.skipped = gap_mark(self.skipped), 0
@@ -209,7 +213,7 @@ class Viewer:
         """
         End with a status, after the output so far.
 
-        A viewer that takes nothing for a while is ended without the rest.
+        A client that reads nothing for 10 s loses the rest.
         """
         if self._ending is not None or self._ended:
             return
@@ -228,7 +232,7 @@ class Viewer:
             return
         self._ended = True
         self._cancel_timers()
-        self._session._left(self)  # it holds no output and paces no line from here on
+        self._session._left(self)  # no longer holds back the journal or paces the line
         self._transport.unregisterProducer()
         self._transport.end(self._ending)
 
@@ -241,9 +245,10 @@ class Viewer:
         quiet_since = max(self._input_ended_at, self._session.last_output_at)
         if self.offset < self._session.journal.end:
             quiet_since = self._session.clock.seconds()
-        left = quiet_since + self._session.limits.quiet_seconds - self._session.clock.seconds()
-        if left > 0:
-            self._wait_for_quiet(left)
+        quiet_until = quiet_since + self._session.limits.quiet_seconds
+        remaining = quiet_until - self._session.clock.seconds()
+        if remaining > 0:
+            self._wait_for_quiet(remaining)
         else:
             self.finish(Ending(COMPLETED, "the input ended and the console is quiet"))
 

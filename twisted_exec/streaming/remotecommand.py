@@ -40,7 +40,7 @@ from twisted_exec.wire.asked import Asked
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import SizeDecoder, encode_ending
 
-READ_ONLY = b"\r\n[twisted-exec: you are looking on; what you type is not sent]\r\n"
+READ_ONLY = b"\r\n[twisted-exec: you are an observer; what you type is not sent]\r\n"
 """What a user reads who asked to look on, and types."""
 
 NO_BREAK = b"\r\n[twisted-exec: this console has no BREAK]\r\n"

@@ -81,12 +81,17 @@ class Break:
 
 
 class Role(Enum):
-    """What one of several users of a console is to it; what a user may ask to become."""
+    """The role of one user at a console, as the user requests it and as the floor assigns it."""
 
-    DRIVE = "drive"
-    """What this one types goes to the machine."""
-    WATCH = "watch"
-    """It looks on."""
+    WRITER = "drive"
+    """The user's input goes to the machine."""
+    OBSERVER = "watch"
+    """The user sees the output; input is discarded."""
+
+    DRIVE = WRITER
+    """The name of :attr:`WRITER` up to release 0.1."""
+    WATCH = OBSERVER
+    """The name of :attr:`OBSERVER` up to release 0.1."""
 
 
 @dataclass(frozen=True)
