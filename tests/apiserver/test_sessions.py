@@ -38,7 +38,7 @@ from twisted_exec.storage.interfaces import IStorage
 from twisted_exec.storage.memory import MemoryStorage
 from twisted_exec.streaming.interfaces import SESSION_DELETED, Ending, Subject
 from twisted_exec.streaming.sessions import Session, Sessions, Visit
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 
 RESOURCE = kinds.CONSOLESESSIONS.resource
 SESSIONS = "/apis/console.twisted-exec.dev/v1alpha1/namespaces/default/consolesessions"
@@ -203,9 +203,9 @@ class LifeTests(ObjectsCase):
     def test_modes(self) -> None:
         """What was asked for; who forces what may not be typed into only looks on."""
         for asked, mode in (
-            (Asked(), "Drive"),
-            (Asked(force=True), "TakeOver"),
-            (Asked(read_only=True, force=True), "Watch"),
+            (StreamOptions(), "Drive"),
+            (StreamOptions(force=True), "TakeOver"),
+            (StreamOptions(read_only=True, force=True), "Watch"),
         ):
             carried = Carried(self.sessions)
             carried.session.visit = Visit(asked=asked)

@@ -20,7 +20,7 @@ from twisted_exec.streaming.interfaces import (
     IConsole,
     TerminalSize,
 )
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 
 
 class LineTransport(StringTransport):
@@ -113,11 +113,11 @@ class MemoryStream:
         *,
         room: int | None = None,
         user: str = "ann",
-        asked: Asked | None = None,
+        asked: StreamOptions | None = None,
     ) -> None:
         self.viewer = viewer
         self.user = user
-        self.asked = asked or Asked()
+        self.asked = asked or StreamOptions()
         self.room = room
         self.got = bytearray()
         self.ending: Ending | None = None

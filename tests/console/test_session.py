@@ -28,7 +28,7 @@ from twisted_exec.streaming.interfaces import (
     TerminalSize,
 )
 from twisted_exec.streaming.remotecommand import NO_BREAK
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 
 from .doubles import BreakableConsole, MemoryConsole, MemoryStream
 
@@ -166,14 +166,14 @@ class RoleTests(SessionCase):
 
     def test_force(self) -> None:
         """A session may take over when it joins."""
-        bob = self.attach(user="bob", asked=Asked(force=True))
+        bob = self.attach(user="bob", asked=StreamOptions(force=True))
         bob.viewer.data_received(b"b")
         self.assertEqual(self.console.heard(), b"b")
         self.assertIn(b"bob has taken over", self.ann.since())
 
     def test_read_only(self) -> None:
         """A read-only session gets no notices about roles."""
-        eve = self.attach(user="eve", asked=Asked(read_only=True, force=True))
+        eve = self.attach(user="eve", asked=StreamOptions(read_only=True, force=True))
         self.assertEqual(eve.since(), b"=> ")
         self.ann.drop()
         self.assertEqual(eve.since(), b"")

@@ -17,7 +17,7 @@ from twisted_exec.streaming.negotiation import OVER_SPDY
 from twisted_exec.streaming.remotecommand import NO_BREAK, READ_ONLY
 from twisted_exec.streaming.remotecommand_client import ConsoleClient
 from twisted_exec.testing.attachment import RecordingUser
-from twisted_exec.wire.asked import CONSOLE, Asked
+from twisted_exec.wire.asked import CONSOLE, StreamOptions
 from twisted_exec.wire.channel import PROTOCOLS, UNNAMED
 
 from .deployment import Deployment
@@ -35,7 +35,7 @@ class ProtocolTests(TestCase):
         await self.deployment.create_machine("sh", "shell")
 
     async def opened(
-        self, protocol: str, asked: Asked = CONSOLE
+        self, protocol: str, asked: StreamOptions = CONSOLE
     ) -> tuple[ConsoleClient, RecordingUser]:
         config, user = load(self.deployment.admin), RecordingUser()
         client = await open_console(

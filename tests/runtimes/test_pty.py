@@ -27,7 +27,7 @@ from twisted_exec.runtimes.interfaces import IRestarting
 from twisted_exec.runtimes.processes import Process, read_process
 from twisted_exec.runtimes.pty import PtyDriver, PtyOptions, PtyRun
 from twisted_exec.streaming.interfaces import COMPLETED, LINE_LOST, Ending, TerminalSize
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 
 from .support import SHELL, RuntimeCase
 
@@ -319,7 +319,7 @@ def _descriptors() -> set[str]:
 class HashingStream:
     """A viewer's stream that keeps only a hash: of all but the last 32 bytes."""
 
-    session, user, asked = "s", "ann", Asked()
+    session, user, asked = "s", "ann", StreamOptions()
 
     def __init__(self, viewer: Any) -> None:
         self.digest = hashlib.sha256()

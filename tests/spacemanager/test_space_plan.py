@@ -26,7 +26,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
 )
 from twisted_exec.spacemanager.probed import ANSWERS, VALID, Probed
-from twisted_exec.spacemanager.space_secrets import form, narrowed
+from twisted_exec.spacemanager.space_secrets import form, secret_content
 from twisted_exec.spacemanager.space_status import phase, status_of
 from twisted_exec.spaces.kubeconfigs import minimal
 
@@ -72,7 +72,7 @@ def seens(draw: Any) -> plans.Seen:
         rotates=draw(st.booleans()),
     )
     answer = draw(st.sampled_from([None, plans.ABSENT, info])) if usable else None
-    narrow = narrowed(Access(minimal(KUBECONFIG, "", "one")), "External", "one")
+    narrow = secret_content(Access(minimal(KUBECONFIG, "", "one")), "External", "one")
     mine = form(narrow, "External", space, None, 0.0)
     foreign = {"metadata": {"name": "external-one", "uid": "x"}, "data": {}}
     secret = draw(st.sampled_from([None, mine, foreign]))

@@ -20,7 +20,7 @@ from twisted_exec.observe.starting import Outlived
 from twisted_exec.spacemanager import tap
 from twisted_exec.spacemanager.interfaces import ISpaceProvider, ProviderSpec
 from twisted_exec.spacemanager.service import SpaceManager
-from twisted_exec.spacemanager.tap import Options, adaptors, makeService
+from twisted_exec.spacemanager.tap import Options, makeService, provider_makers
 
 
 class TapTests(SynchronousTestCase):
@@ -67,31 +67,34 @@ class TapTests(SynchronousTestCase):
         self.assertIn("nowhere", self.refusal("--context=nowhere"))
 
     def test_every_type(self) -> None:
-        """Each type has a module; one is imported only when its first adaptor is made."""
-        self.assertEqual(set(tap.ADAPTORS), set(PROVIDER_TYPES))
-        asked: list[str] = []
+        """Each type has a module, which is imported when its first provider is made."""
+        self.assertEqual(set(tap.PROVIDERS), set(PROVIDER_TYPES))
+        names: list[str] = []
 
         def imported(name: str) -> Any:
-            asked.append(name)
+            names.append(name)
             return type("module", (), {"make": staticmethod(lambda spec, around: spec)})
 
         self.patch(tap, "import_module", imported)
-        makers = adaptors(["kind", "local"])
-        self.assertEqual((sorted(makers), asked), (["kind", "local"], []))
+        makers = provider_makers(["kind", "local"])
+        self.assertEqual((sorted(makers), names), (["kind", "local"], []))
         spec = ProviderSpec("a", "kind")
         made = makers["kind"](spec, Hub().around)
         self.assertIs(made, cast(ISpaceProvider, spec))
-        self.assertEqual(asked, ["twisted_exec.spacemanager.providers.kind"])
+        self.assertEqual(names, ["twisted_exec.spacemanager.providers.kind"])
 
     def test_every_contract(self) -> None:
-        """SF 16: each type is held to what every provider promises."""
-        held = set()
-        for module in getModule(providers.__name__).iterModules():
-            name = module.name.rpartition(".")[2]
-            found = vars(module.load()).values() if name.startswith("test_") else ()
+        """SF 16: each type passes the contract of providers."""
+        covered = set()
+        for module in getModule(providers.__name__).walkModules():
+            path = module.name.removeprefix(f"{providers.__name__}.")
+            if not path.rpartition(".")[2].startswith("test_"):
+                continue
             tests = [
-                each for each in found if isinstance(each, type) and issubclass(each, TestCase)
+                each
+                for each in vars(module.load()).values()
+                if isinstance(each, type) and issubclass(each, TestCase)
             ]
             if any(issubclass(each, SpaceProviderContract) for each in tests):
-                held.add(name.removeprefix("test_").removesuffix("_contract"))
-        self.assertLessEqual(set(tap.ADAPTORS.values()), held)
+                covered.add(path.replace("test_", "").removesuffix("_contract").split(".")[0])
+        self.assertLessEqual(set(tap.PROVIDERS), covered)

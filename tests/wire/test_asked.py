@@ -6,30 +6,34 @@ from urllib.parse import parse_qs
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 
 ERROR, STDIN, STDOUT, STDERR = Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR
 
 
-class AskedTests(SynchronousTestCase):
-    """Tests for :class:`Asked`."""
+class StreamOptionsTests(SynchronousTestCase):
+    """Tests for :class:`StreamOptions`."""
 
     def test_words(self) -> None:
-        """An API server's words and a kubelet's mean the same."""
+        """The spellings of an API server and of a kubelet mean the same."""
         everything = frozenset({ERROR, STDIN, STDOUT, STDERR})
         for query in (
             {b"stdin": [b"true"], b"stdout": [b"true"], b"stderr": [b"true"]},
             {b"input": [b"1"], b"output": [b"1"], b"error": [b"1"]},
         ):
-            self.assertEqual(Asked.of(query), Asked(everything))
+            self.assertEqual(StreamOptions.of(query), StreamOptions(everything))
             terminal = {**query, b"tty": [b"1"]}
-            self.assertEqual(Asked.of(terminal), Asked(everything - {STDERR}, tty=True))
-        self.assertEqual(Asked.of({b"stdout": [b"true"]}).channels, frozenset({ERROR, STDOUT}))
+            self.assertEqual(
+                StreamOptions.of(terminal), StreamOptions(everything - {STDERR}, tty=True)
+            )
+        self.assertEqual(
+            StreamOptions.of({b"stdout": [b"true"]}).channels, frozenset({ERROR, STDOUT})
+        )
 
-    def test_passed(self) -> None:
-        """What was asked for is told on in one form, that means the same."""
-        for query, passed in (
+    def test_forwarded(self) -> None:
+        """The query for the next hop is canonical and means the same."""
+        for query, forwarded in (
             ({}, b""),
             ({b"tty": [b"true"], b"x": [b"y"]}, b""),
             ({b"input": [b"1"], b"output": [b"1"]}, b"stdin=true&stdout=true"),
@@ -41,19 +45,19 @@ class AskedTests(SynchronousTestCase):
                 b"stdin=true&force=true",
             ),
         ):
-            asked = Asked.of(query)
-            self.assertEqual(asked.query(), passed)
-            again = Asked.of(parse_qs(passed))
-            self.assertEqual(again.query(), passed)
-            self.assertEqual(again.channels, asked.channels)
+            options = StreamOptions.of(query)
+            self.assertEqual(options.query(), forwarded)
+            again = StreamOptions.of(parse_qs(forwarded))
+            self.assertEqual(again.query(), forwarded)
+            self.assertEqual(again.channels, options.channels)
 
     def test_nothing(self) -> None:
-        """A request that asks for nothing does not say."""
+        """A request without streams leaves the channels open."""
         for query in ({}, {b"tty": [b"true"]}, {b"stdin": [b"false"]}, {b"stdin": [b"0"]}):
-            self.assertIsNone(Asked.of(query).channels)
+            self.assertIsNone(StreamOptions.of(query).channels)
 
     def test_input(self) -> None:
-        """Input is taken unless the request says that none will come, or that it looks on."""
+        """Input is taken unless the request leaves out stdin or is read-only."""
         for query, takes in (
             (b"", True),
             (b"stdin=true&stdout=true", True),
@@ -61,4 +65,4 @@ class AskedTests(SynchronousTestCase):
             (b"readOnly=true", False),
             (b"stdin=true&readOnly=true", False),
         ):
-            self.assertEqual(Asked.of(parse_qs(query)).takes_input, takes, query)
+            self.assertEqual(StreamOptions.of(parse_qs(query)).takes_input, takes, query)

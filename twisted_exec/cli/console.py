@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from twisted_exec.cli.session import Outcome
     from twisted_exec.kube.config import ClientConfig
     from twisted_exec.streaming.remotecommand_client import ConsoleClient, ConsoleUser
-    from twisted_exec.wire.asked import Asked
+    from twisted_exec.wire.asked import StreamOptions
 
 _DESCRIPTION = """\
 Open the serial console of a machine in this terminal. Everything typed goes to
@@ -282,7 +282,9 @@ class Program:
         """Whose console it is, for the person at the terminal."""
         return str(self._options.name)
 
-    def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> Deferred[ConsoleClient]:
         """
         Open the console; fires with its stream.
 
@@ -407,7 +409,9 @@ class _Console(Program):
             then=lambda timeout: self._open(source, sink, timeout),
         ).addErrback(self._refused)
 
-    def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> Deferred[ConsoleClient]:
         """See :meth:`Program.attempt`."""
         from twisted_exec.kube.exec import AGENT, TIMEOUT_SECONDS, open_console
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twisted_exec.iri.client import IRIClient
     from twisted_exec.poollet.dialling import Dialler
     from twisted_exec.streaming.remotecommand_client import ConsoleClient, ConsoleUser
-    from twisted_exec.wire.asked import Asked
+    from twisted_exec.wire.asked import StreamOptions
 
 _TIMEOUT_SECONDS = 30.0
 _OF_THE_PROTOCOL = (400, 403, 502)
@@ -82,14 +82,18 @@ class _Program(Program):
         self._where = where
         self._client: IRIClient | None = None
 
-    def attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> Deferred[ConsoleClient]:
+    def attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> Deferred[ConsoleClient]:
         """See :meth:`Program.attempt`."""
         from twisted.internet.defer import Deferred
 
         # What cannot be used as given fails it like all else: the terminal is raw by now.
         return Deferred.fromCoroutine(self._attempt(user, reactor, asked))
 
-    async def _attempt(self, user: ConsoleUser, reactor: Any, asked: Asked) -> ConsoleClient:
+    async def _attempt(
+        self, user: ConsoleUser, reactor: Any, asked: StreamOptions
+    ) -> ConsoleClient:
         from twisted_exec.cli.iri import connect
         from twisted_exec.poollet.dialling import Dialler
 
@@ -146,7 +150,7 @@ async def open_console(
     user: ConsoleUser,
     reactor: Any,
     *,
-    asked: Asked,
+    asked: StreamOptions,
     login: str,
     machine_uid: str = "",
     protocols: Sequence[str] | None = None,

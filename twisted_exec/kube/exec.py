@@ -47,7 +47,7 @@ from twisted_exec.streaming.remotecommand_client import (
     connect,
 )
 from twisted_exec.streaming.upgrade_client import UpgradeRequest
-from twisted_exec.wire.asked import CONSOLE, Asked
+from twisted_exec.wire.asked import CONSOLE, StreamOptions
 from twisted_exec.wire.remotecommand import Break, Ending, TerminalSize
 
 AGENT = "kubectl-console (twisted-exec)"
@@ -66,7 +66,7 @@ def open_console(
     timeout_seconds: float = TIMEOUT_SECONDS,
     server: IStreamClientEndpoint | None = None,
     protocols: Sequence[str] = ATTEMPTS,
-    asked: Asked = CONSOLE,
+    asked: StreamOptions = CONSOLE,
     among: Sequence[Dialect] = DIALECTS,
     agent: str = AGENT,
 ) -> Deferred[ConsoleClient]:
@@ -169,7 +169,7 @@ async def _served(
         await client.close()
 
 
-def _head(config: ClientConfig, where: str, asked: Asked, agent: str) -> UpgradeRequest:
+def _head(config: ClientConfig, where: str, asked: StreamOptions, agent: str) -> UpgradeRequest:
     path = config.url.path + where
     headers = [(b"User-Agent", agent.encode("ascii")), *identity_headers(config)]
     target = path.encode("ascii") + b"?" + asked.query()

@@ -27,7 +27,7 @@ from twisted_exec.streaming.proxy import Proxy, require_upgrade
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.translate import asked_streams
 from twisted_exec.streaming.tunnel import tunnelled
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.upgrade import WEBSOCKET
 
@@ -71,7 +71,7 @@ def _query(request: Request, wanted: Wanted) -> bytes:
 
 def _streams(query: bytes) -> Collection[Channel]:
     """Those that the leaf waits for, by what it is asked."""
-    return asked_streams(Asked.of(parse_qs(query)))
+    return asked_streams(StreamOptions.of(parse_qs(query)))
 
 
 def stream_routes(hop: Hop) -> list[Route]:

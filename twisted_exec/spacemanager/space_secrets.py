@@ -121,7 +121,7 @@ def is_ours(secret: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class SecretContent:
     """
     A kubeconfig as it is written: one user, one cluster, all data.
 
@@ -133,7 +133,7 @@ class Narrowed:
     endpoint: Mapping[str, str]
 
 
-def narrowed(access: Access, viewpoint: str, space: str) -> Narrowed:
+def secret_content(access: Access, viewpoint: str, space: str) -> SecretContent:
     """
     What is written of what a provider told.
 
@@ -145,7 +145,7 @@ def narrowed(access: Access, viewpoint: str, space: str) -> Narrowed:
         endpoint = kubeconfigs.endpoint_of(kubeconfigs.config_of(content, source), viewpoint)
     except KubeConfigError as error:
         raise refused(str(error)) from None
-    return Narrowed(digest(access.kubeconfig), content, endpoint)
+    return SecretContent(digest(access.kubeconfig), content, endpoint)
 
 
 def refused(message: str) -> APIError:
@@ -182,7 +182,11 @@ def since(secret: Mapping[str, Any]) -> float | None:
 
 
 def form(
-    narrow: Narrowed, viewpoint: str, space: Object, before: Mapping[str, Any] | None, now: float
+    narrow: SecretContent,
+    viewpoint: str,
+    space: Object,
+    before: Mapping[str, Any] | None,
+    now: float,
 ) -> Object:
     """
     A Secret as it is to be.

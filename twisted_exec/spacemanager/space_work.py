@@ -400,7 +400,7 @@ class SpaceWork:
 
     async def _write_secret(self, step: acts.WriteSecret) -> None:
         hub, before = self._around.hub, self._secrets[step.viewpoint]
-        narrow = space_secrets.narrowed(step.access, step.viewpoint, self._name)
+        narrow = space_secrets.secret_content(step.access, step.viewpoint, self._name)
         form = space_secrets.form(narrow, step.viewpoint, self.space, before, self._around.now())
         try:
             if before is None:

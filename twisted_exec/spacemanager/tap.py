@@ -31,48 +31,51 @@ from twisted_exec.spacemanager.service import KeepsSpaces, SpaceManager
 from twisted_exec.spacemanager.space_loop import SpaceLoop
 from twisted_exec.tls.expiry import Expiry
 
-__all__ = ["ADAPTORS", "Options", "adaptors", "makeService"]
+__all__ = ["PROVIDERS", "Options", "makeService", "provider_makers"]
 
-ADAPTORS = {
-    LOCAL: "local",
-    KIND: "kind",
-    KUBEFLEX: "kubeflex",
-    KCP: "kcp",
-    CLUSTERPROFILE: "clusterprofile",
+PROVIDERS = {
+    LOCAL: "twisted_exec.spacemanager.providers.local",
+    KIND: "twisted_exec.spacemanager.providers.kind",
+    KUBEFLEX: "twisted_exec.spacemanager.providers.kubeflex",
+    KCP: "twisted_exec.spacemanager.providers.kcp",
+    CLUSTERPROFILE: "twisted_exec.spacemanager.providers.clusterprofile",
 }
-"""Modules of :mod:`.providers`, each of which has a ``make``."""
+"""The module of each provider type; it has a function ``make``."""
 
 
-def adaptors(types: Iterable[str]) -> Mapping[str, MakeProvider]:
-    """What makes adaptors of these types; a module is imported when its first adaptor is made."""
-    return {each: _maker(ADAPTORS[each]) for each in types}
+def provider_makers(types: Iterable[str]) -> Mapping[str, MakeProvider]:
+    """
+    Return the makers of these provider types.
+
+    A module is imported when its first provider is made: the libraries of the others are not needed.
+    """
+    return {each: _maker(PROVIDERS[each]) for each in types}
 
 
 def _maker(module: str) -> MakeProvider:
     def make(spec: ProviderSpec, around: Around) -> ISpaceProvider:
-        found = import_module(f"twisted_exec.spacemanager.providers.{module}")
-        return cast(MakeProvider, found.make)(spec, around)
+        return cast(MakeProvider, import_module(module).make)(spec, around)
 
     return make
 
 
 def space_loop(providers: IProviders, around: Around) -> KeepsSpaces:
-    """What keeps Spaces."""
+    """Return the controller of Spaces."""
     return SpaceLoop(around.hub, providers, around.reactor, around.now, host=socket.gethostname())
 
 
 def makeService(options: Options) -> IService:
-    """The manager that the command line describes; nothing is opened yet."""
-    wrong = (KubeConfigError,)
-    return make_service(PROGRAM, lambda reactor: _program(options, reactor), wrong)
+    """Return the manager that the command line describes, without opening anything."""
+    errors = (KubeConfigError,)
+    return make_service(PROGRAM, lambda reactor: _program(options, reactor), errors)
 
 
 def _program(options: Options, reactor: Any) -> Outlived[SpaceManager]:
     config = FollowedConfig(options["kubeconfig"], options["context"])
     client = KubeClient(config.current(), reactor, renew=config.current, agent=PROGRAM)
     manager = SpaceManager(
-        options.settings(), client, adaptors(options.types()), space_loop, reactor
+        options.settings(), client, provider_makers(options.types()), space_loop, reactor
     )
-    told = {"kubeconfig": lambda: config.current().certificate.data}
-    ExpiryMetrics(manager.registry, Expiry({}, told).ends)
+    certificates = {"kubeconfig": lambda: config.current().certificate.data}
+    ExpiryMetrics(manager.registry, Expiry({}, certificates).ends)
     return Outlived(manager, client.close)

@@ -15,7 +15,7 @@ from twisted_exec.kube.interfaces import IKubeClient
 from twisted_exec.spacemanager.interfaces import MakeProvider
 from twisted_exec.spacemanager.providers import local
 from twisted_exec.spacemanager.service import Settings, SpaceManager
-from twisted_exec.spacemanager.tap import adaptors, space_loop
+from twisted_exec.spacemanager.tap import provider_makers, space_loop
 from twisted_exec.standalone.machines import Wanted
 
 IDENTITY = "exec-standalone"
@@ -51,6 +51,6 @@ def manager(
         program of its own waits for it all the same: two would make each physical space twice.
     """
     settings = Settings(state_directory=directory, identity=IDENTITY if alone else "")
-    makers: dict[str, MakeProvider] = dict(adaptors(PROVIDER_TYPES))
+    makers: dict[str, MakeProvider] = dict(provider_makers(PROVIDER_TYPES))
     makers[LOCAL] = partial(local.make, client_ca=client_ca)
     return SpaceManager(settings, client, makers, space_loop, reactor, now=now)

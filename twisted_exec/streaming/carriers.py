@@ -25,7 +25,7 @@ from twisted_exec.streaming.websocket import (
     server_factory,
     start,
 )
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand_streams import TERMINAL
 from twisted_exec.wire.upgrade import SPDY, switching_protocols, values
@@ -127,7 +127,7 @@ def _accept_spdy(
 ) -> None:
     carrier = ServerSPDY(
         protocol,
-        Asked.of(request.args).channels,
+        StreamOptions.of(request.args).channels,
         user=user,
         clock=clock,
         open_seconds=limits.open_seconds,

@@ -195,7 +195,7 @@ class IAttachmentTransport(Interface):
     session = Attribute("The session's id (str).")
     user = Attribute("Whose attachment it is (str).")
     asked = Attribute(
-        "What the user asked for (:class:`~twisted_exec.wire.asked.Asked`).  Input and sizes of"
+        "What the user asked for (:class:`~twisted_exec.wire.asked.StreamOptions`).  Input and sizes of"
         " one who only looks on do not reach the attachment."
     )
 

@@ -66,7 +66,7 @@ from twisted_exec.streaming.upgrade_client import (
     connect_first,
 )
 from twisted_exec.streaming.upgrade_server import header_pairs, is_upgrade, take_over
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.edges import edges
 from twisted_exec.wire.upgrade import (
     PASSED_UPGRADES,
@@ -299,7 +299,7 @@ class _Passage:
         location = self._location
         if location.whole:
             return location.path
-        return _joined(location.path, Asked.of(self._request.args).query())
+        return _joined(location.path, StreamOptions.of(self._request.args).query())
 
     async def _ask_otherwise(self) -> bool:
         return await self._untunnel() or await self._translate()
@@ -450,7 +450,7 @@ def visit(request: Request) -> Visit:
         address=str(getattr(request.getClientAddress(), "host", "")),
         agent=one_line(agent[:_MOST_AGENT].decode("utf-8", "replace")),
         via=f"{resource}/{subresource}",
-        asked=Asked.of(request.args),
+        asked=StreamOptions.of(request.args),
     )
 
 

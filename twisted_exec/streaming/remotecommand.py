@@ -36,7 +36,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.negotiation import choose_protocol
 from twisted_exec.streaming.sessions import Session
 from twisted_exec.streaming.site import Request
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.remotecommand import SizeDecoder, encode_ending
 
@@ -84,7 +84,7 @@ def serve(
         attachment,
         session=session,
         user=user,
-        asked=Asked.of(request.args),
+        asked=StreamOptions.of(request.args),
         clock=clock,
         limits=limits,
         record=record,
@@ -108,7 +108,7 @@ class ConsoleServer:
         *,
         session: str,
         user: str,
-        asked: Asked,
+        asked: StreamOptions,
         clock: IReactorTime,
         limits: Limits,
         record: Session | None,

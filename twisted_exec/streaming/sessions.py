@@ -40,7 +40,7 @@ from twisted_exec.streaming.interfaces import (
     Ending,
     Subject,
 )
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 
 _WORDS = frozenset(
     {
@@ -74,7 +74,7 @@ class Visit:
     protocol: str = ""
     agent: str = ""
     via: str = ""
-    asked: Asked = Asked()
+    asked: StreamOptions = StreamOptions()
 
 
 class Watcher(Typing):

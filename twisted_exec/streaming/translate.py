@@ -38,7 +38,7 @@ from twisted_exec.streaming.remotecommand import READ_ONLY
 from twisted_exec.streaming.site import Request
 from twisted_exec.streaming.upgrade_client import Upgraded, UpgradeRefused
 from twisted_exec.streaming.upgrade_server import is_upgrade
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import V4, V5, Channel
 from twisted_exec.wire.remotecommand import decode_ending, encode_ending, has_status
 from twisted_exec.wire.remotecommand_streams import TERMINAL
@@ -75,7 +75,7 @@ async def translate(
         protocol = choose_protocol(request)
     except APIError:
         return False  # it is not for a console, as far as we know
-    wanted = streams or asked_streams(Asked.of(request.args))
+    wanted = streams or asked_streams(StreamOptions.of(request.args))
     for way in _OTHER_WAYS[is_upgrade(request)]:
         attempt = Attempt.over(way)
         try:
@@ -93,7 +93,7 @@ async def translate(
     return False
 
 
-def asked_streams(asked: Asked) -> frozenset[Channel]:
+def asked_streams(asked: StreamOptions) -> frozenset[Channel]:
     """The streams that a server waits for which goes by the request, as kubelets do."""
     if asked.channels is None:
         return TERMINAL
@@ -127,7 +127,7 @@ class Translation:
         self._held: deque[tuple[Channel, bytes]] = deque()  # output, until the user takes it
         self._pumping = False
         self._told = False  # how it ended was said to the user, or never will be
-        self._asked = Asked()
+        self._asked = StreamOptions()
         self._refused = False  # a user who looks on was told so
         self._unsent = 0  # bytes of input since the machine took no more
         self._reason = ""
@@ -170,7 +170,7 @@ class Translation:
         :raises ConnectionDone: it has left; the machine's connection is closed.
         """
         clock, limits = self.clock, self._limits
-        self._asked = Asked.of(request.args)
+        self._asked = StreamOptions.of(request.args)
         try:
             accept(request, protocol, self._user, session=self._session, clock=clock, limits=limits)
         except BaseException:

@@ -59,7 +59,7 @@ from twisted_exec.tls.endpoints import server_endpoint
 from twisted_exec.tls.errors import VerificationError
 from twisted_exec.tls.peer import peer_certificate, verify
 from twisted_exec.tls.server import ServerTLS
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 from twisted_exec.wire.errors import RemoteProtocolError
 from twisted_exec.wire.upgrade import (
@@ -403,7 +403,7 @@ def _all(request: Request, name: bytes) -> list[bytes]:
     return list(request.args.get(name, ()))
 
 
-def _asked(request: Request) -> Asked:
+def _asked(request: Request) -> StreamOptions:
     """
     What streams a request is for.
 
@@ -412,7 +412,7 @@ def _asked(request: Request) -> Asked:
     words = {b"input": Channel.STDIN, b"output": Channel.STDOUT, b"error": Channel.STDERR}
     if not any(_all(request, name)[:1] == [b"1"] for name in words):
         raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
-    return Asked.of(request.args)
+    return StreamOptions.of(request.args)
 
 
 def _numbers(request: Request) -> list[int]:

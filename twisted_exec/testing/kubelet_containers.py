@@ -20,7 +20,7 @@ from twisted_exec.streaming.interfaces import (
 from twisted_exec.streaming.remotecommand import ConsoleServer
 from twisted_exec.testing.kubelet_logs import STDERR, STDOUT, ContainerLog
 from twisted_exec.testing.kubelet_processes import LocalProcess
-from twisted_exec.wire.asked import Asked
+from twisted_exec.wire.asked import StreamOptions
 from twisted_exec.wire.channel import Channel
 
 
@@ -103,7 +103,7 @@ class _Stream:
     transport: ConsoleServer
     full = False
 
-    def __init__(self, asked: Asked, over: Callable[[Any], None]) -> None:
+    def __init__(self, asked: StreamOptions, over: Callable[[Any], None]) -> None:
         self._asked, self._over = asked, over
         self._is_up = False
 
@@ -189,7 +189,7 @@ class ExecStream(_Stream):
         reactor: Any,
         container: Container,
         command: Sequence[str],
-        asked: Asked,
+        asked: StreamOptions,
         over: Callable[[Any], None],
     ) -> None:
         super().__init__(asked, over)
@@ -218,7 +218,9 @@ class ExecStream(_Stream):
 class AttachStream(_Stream):
     """The container's own command; it goes on when the client leaves."""
 
-    def __init__(self, main: MainProcess, asked: Asked, over: Callable[[Any], None]) -> None:
+    def __init__(
+        self, main: MainProcess, asked: StreamOptions, over: Callable[[Any], None]
+    ) -> None:
         super().__init__(asked, over)
         self._main, self.process = main, main.process
 

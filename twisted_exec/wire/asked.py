@@ -1,11 +1,10 @@
 """
-What a client asks for when it opens a console: the query of its request.
+Options of a console session: the query of the request that opens it.
 
-Every hop on the way passes it on in one form, since it is only at the machine's end
-that the streams begin.  The words of streams are those of an API server
-(``stdin=true``) or of a kubelet (``input=1``); ``readOnly`` and ``force`` are ours.
-Sources: ``PodExecOptions`` and ``PodAttachOptions`` of ``k8s.io/api/core/v1``, and
-``NewOptions`` of ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
+Each hop forwards the options in one canonical form, because the streams only start at the machine's end.  Both
+spellings are accepted: an API server's (``stdin=true``) and a kubelet's (``input=1``).  ``readOnly`` and ``force``
+are our own.  Sources: ``PodExecOptions`` and ``PodAttachOptions`` of ``k8s.io/api/core/v1``, and ``NewOptions`` of
+``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class StreamOptions:
     """
-    What one request asks for.
+    Options of one request.
 
-    :param channels: the streams that its client will open, never with ``RESIZE``,
-        which a client may leave out; ``None`` when the request does not say.
-    :param tty: it has a terminal, so output and errors are one.
-    :param read_only: it wants to look on; whatever it sends is not for the machine.
-    :param force: it wants what another may have to give up for it.
+    :param channels: the streams that the client will open.  ``RESIZE`` is never among them, because clients may
+        leave it out.  ``None`` when the request does not say.
+    :param tty: the client has a terminal, so stderr is merged into stdout.
+    :param read_only: the client only watches; its input never reaches the machine.
+    :param force: take what another session may have to give up, such as an exclusive line.
     """
 
     channels: frozenset[Channel] | None = None
@@ -42,16 +41,18 @@ class Asked:
     force: bool = False
 
     @classmethod
-    def of(cls, query: Query) -> Asked:
-        """Read a query, as ``request.args`` has it; what is unknown is passed over."""
+    def of(cls, query: Query) -> StreamOptions:
+        """Parse a query in the form of ``request.args``.  Unknown keys are ignored."""
         tty = _true(query, b"tty")
-        asked = {
-            channel for channel, names in _WORDS.items() if any(_true(query, one) for one in names)
+        channels = {
+            channel
+            for channel, names in _WORDS.items()
+            if any(_true(query, name) for name in names)
         }
         if tty:
-            asked.discard(Channel.STDERR)
+            channels.discard(Channel.STDERR)
         return cls(
-            frozenset(asked | {Channel.ERROR}) if asked else None,
+            frozenset(channels | {Channel.ERROR}) if channels else None,
             tty,
             _true(query, b"readOnly"),
             _true(query, b"force"),
@@ -59,24 +60,28 @@ class Asked:
 
     @property
     def takes_input(self) -> bool:
-        """What its client types is meant for the machine; so it is when it does not say."""
+        """Whether input goes to the machine: the default when the request does not say."""
         return not self.read_only and (self.channels is None or Channel.STDIN in self.channels)
 
     def query(self) -> bytes:
         """
-        The same for the next hop; empty when nothing was asked for.
+        Return the query for the next hop; empty without options.
 
-        Only what is known, and in one form: a client's query is no way around a proxy.
+        It is built from the parsed options alone, so a client cannot pass keys of its own through a proxy.
         """
         channels = self.channels or frozenset()
         words = [names[0] for channel, names in _WORDS.items() if channel in channels]
-        told = ((channels and self.tty, b"tty"), (self.read_only, b"readOnly"))
-        words += [word for is_so, word in (*told, (self.force, b"force")) if is_so]
+        flags = (
+            (channels and self.tty, b"tty"),
+            (self.read_only, b"readOnly"),
+            (self.force, b"force"),
+        )
+        words += [word for is_set, word in flags if is_set]
         return b"&".join(word + b"=true" for word in words)
 
 
-CONSOLE = Asked(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}), tty=True)
-"""Input and output, as a terminal has them."""
+CONSOLE = StreamOptions(frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT}), tty=True)
+"""stdin and stdout of a terminal."""
 
 
 def _true(query: Query, name: bytes) -> bool:

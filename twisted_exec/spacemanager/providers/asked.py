@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted_exec.spacemanager.interfaces import Physical, SpaceInfo, Wanted
 
 
-class Asked(ABC):
+class CoroutineProvider(ABC):
     """:class:`ISpaceProvider`, but for what is followed and how it is closed."""
 
     def create(self, physical: Physical, wanted: Wanted) -> Deferred[None]:

@@ -30,7 +30,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
-from twisted_exec.spacemanager.providers.asked import Asked
+from twisted_exec.spacemanager.providers.asked import CoroutineProvider
 from twisted_exec.spacemanager.providers.clusterprofile_reading import (
     PUSHED_FOR,
     Found,
@@ -60,7 +60,7 @@ MAX_NAMESPACES = 10
 
 
 @implementer(ISpaceProvider)
-class ClusterProfiles(Asked):
+class ClusterProfiles(CoroutineProvider):
     """
     To make one is always refused, to delete one if it is there.
 

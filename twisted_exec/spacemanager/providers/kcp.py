@@ -57,7 +57,7 @@ from twisted_exec.spacemanager.providers.accounts import (
     asked_token,
     made_account,
 )
-from twisted_exec.spacemanager.providers.asked import Asked
+from twisted_exec.spacemanager.providers.asked import CoroutineProvider
 from twisted_exec.spacemanager.providers.hints import Changed, unmanaged
 from twisted_exec.spacemanager.providers.kcp_config import (
     KcpSettings,
@@ -101,7 +101,7 @@ async def _nothing_found() -> Sequence[Physical]:
 
 
 @implementer(ISpaceProvider, IRotates)
-class KcpProvider(Asked):
+class KcpProvider(CoroutineProvider):
     """
     Parameters of what is made are ``type`` and ``typePath``.  Lists are without access; a rotated token is good until
     its end.

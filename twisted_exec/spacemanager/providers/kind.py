@@ -56,7 +56,7 @@ from twisted_exec.spacemanager.interfaces import (
     Wanted,
 )
 from twisted_exec.spacemanager.providers.access import clean
-from twisted_exec.spacemanager.providers.asked import Asked
+from twisted_exec.spacemanager.providers.asked import CoroutineProvider
 from twisted_exec.spacemanager.providers.hints import Changed
 from twisted_exec.spacemanager.providers.kind_cli import KindCli, Ran, kill_group
 from twisted_exec.spacemanager.providers.kind_clusters import (
@@ -130,7 +130,7 @@ class _Found:
 
 
 @implementer(ISpaceProvider, IKeptHere)
-class KindProvider(Asked):
+class KindProvider(CoroutineProvider):
     """
     The parameter of what is made is ``image``.  Lists tell of each as it was when it was looked at last.
 

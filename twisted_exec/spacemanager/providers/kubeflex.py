@@ -33,7 +33,7 @@ from twisted_exec.spacemanager.interfaces import (
     SpaceInfo,
     Wanted,
 )
-from twisted_exec.spacemanager.providers.asked import Asked
+from twisted_exec.spacemanager.providers.asked import CoroutineProvider
 from twisted_exec.spacemanager.providers.hints import Changed, Hints, Watches, bare, unmanaged
 from twisted_exec.spacemanager.providers.kubeflex_reading import (
     CONTROLPLANES,
@@ -58,7 +58,7 @@ _AGAIN_SECONDS = 5
 
 
 @implementer(ISpaceProvider)
-class KubeFlex(Asked):
+class KubeFlex(CoroutineProvider):
     """
     :param cluster: where KubeFlex is.
     :param clock: for what follows it.
