@@ -23,7 +23,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 OWN_LEASES = LEASES.format("ironcore-machinepool-lease")
 
 
-class FenceTests(APITestCase):
+class PoolRestrictionTests(APITestCase):
     """The poollet of pool-a."""
 
     user = "pool-a"
@@ -149,8 +149,8 @@ class FenceTests(APITestCase):
         path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
         self.answer("POST", path, body, code=201)
 
-    def test_fence_holds_without_rbac(self) -> None:
-        """The fence is not the roles': it stands whatever they allow."""
+    def test_holds_without_rbac(self) -> None:
+        """The restriction holds whatever roles allow."""
         self.everything()
         self.refused(403, "POST", MACHINES, machine("new", "pool-a"), user=self.user)
         self.refused(403, "DELETE", f"{MACHINES}/mine", user=self.user)

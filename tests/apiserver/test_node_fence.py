@@ -14,7 +14,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 OWN_LEASES = LEASES.format("kube-node-lease")
 
 
-class NodeFenceTests(APITestCase):
+class NodeRestrictionTests(APITestCase):
     """Each node server has its own Node, its own Lease, and nothing of others."""
 
     def setUp(self) -> None:

@@ -24,7 +24,7 @@ PREFIXES = "/apis/ipam.ironcore.dev/v1alpha1/namespaces/default/prefixes"
 SOON = 0.1
 
 
-class PlacedTestCase(APITestCase):
+class PoolGraphTestCase(APITestCase):
     """The poollet of pool-a, and objects that its machines may need."""
 
     user = "pool-a"
@@ -44,7 +44,7 @@ class PlacedTestCase(APITestCase):
         return self.answer("PATCH", path, body, content_type=MERGE, user=self.user, code=code)
 
 
-class SecretsTests(PlacedTestCase):
+class SecretsTests(PoolGraphTestCase):
     """Secrets."""
 
     def setUp(self) -> None:
@@ -124,7 +124,7 @@ class SecretsTests(PlacedTestCase):
         self.refused(403, "DELETE", f"{SECRETS}/ignition", user=self.user)
 
 
-class WatchTests(PlacedTestCase):
+class WatchTests(PoolGraphTestCase):
     """Watches of what comes into sight and goes out of it."""
 
     def setUp(self) -> None:
@@ -280,7 +280,7 @@ class RoutingTests(APITestCase):
         self.assertEqual(self.seen("loadbalancers"), [])
 
 
-class ClaimTests(PlacedTestCase):
+class ClaimTests(PoolGraphTestCase):
     """Volumes and network interfaces."""
 
     def setUp(self) -> None:

@@ -25,7 +25,7 @@ from twisted_exec.api.dialects import DEFAULT, Dialect
 from twisted_exec.api.kinds import Kind
 from twisted_exec.apiserver.connect import Backend, MachineLocator
 from twisted_exec.apiserver.endings import ObjectEndings, Revocation
-from twisted_exec.apiserver.fences import Fences
+from twisted_exec.apiserver.fences import Restrictions
 from twisted_exec.apiserver.filters import Gate, Limits
 from twisted_exec.apiserver.heartbeats import PoolHeartbeats
 from twisted_exec.apiserver.interfaces import IAdmission, IOpeningAdmission
@@ -89,7 +89,7 @@ class Ground(Protocol):
 
     @property
     def admissions(self) -> Sequence[IAdmission]:
-        """Asked about each write, after the fence."""
+        """Asked about each write, after the restrictions."""
 
     def when_rights_change(self, told: Callable[[], None]) -> None:
         """Call ``told`` whenever somebody may have lost a right."""
@@ -189,17 +189,17 @@ def assemble(
     :param kubelets: how they are reached, where Pods are those of Nodes.
     """
     storage, registry = ground.storage, Registry(ground.kinds)
-    fence = Fences(dialects, storage, reactor)
+    restrictions = Restrictions(dialects, storage, reactor)
     gate = Gate(ground.authenticator, ground.authorizer, allowed_origins)
     sessions = Sessions(Trail(audit, "apiserver", reactor), SessionMetrics(metrics))
     revocation = Revocation(gate, sessions, reactor)
     ground.when_rights_change(revocation.soon)
-    admissions = [fence, *ground.admissions]
+    admissions = [restrictions, *ground.admissions]
     watches, bare = [Watches(storage, reactor, now)], Verbs(storage, [], now)
     replica = f"{socket.gethostname()}/{secrets.token_hex(3)}"
     followers: list[Service] = [
         *ground.followers(registry, bare, reactor, now),
-        *fence.followers,
+        *restrictions.followers,
         *(ObjectEndings(storage, dialect, sessions) for dialect in dialects),
         SessionObjects(storage, sessions, reactor, now, replica),
         revocation,
@@ -217,16 +217,16 @@ def assemble(
         leading = ElectedLeading(acting, storage, bare, replica, reactor, now)
     routes, limits = Routes(), limits or Limits()
     verbs = Verbs(storage, admissions, now, collected=ground.collected)
-    rest = REST(verbs, watches[0], gate, fence, limits, now)
+    rest = REST(verbs, watches[0], gate, restrictions, limits, now)
     apart = (kinds.CONSOLESESSIONS, kinds.NODE_PODS)
     for kind in registry.kinds:
         if kind.stored and not kind.kept_as and kind not in apart:
             rest.add_to(routes, kind)
     ending = SessionVerbs(storage, admissions, now)
-    REST(ending, watches[0], gate, fence, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
+    REST(ending, watches[0], gate, restrictions, limits, now).add_to(routes, kinds.CONSOLESESSIONS)
     for kind, view in ground.views():
         watches.append(Watches(view, reactor, now))
-        shown = REST(Verbs(view, admissions, now), watches[-1], gate, fence, limits, now)
+        shown = REST(Verbs(view, admissions, now), watches[-1], gate, restrictions, limits, now)
         shown.add_to(routes, kind)
     ground.add_to(routes, gate)
     health = Health(reactor)
@@ -252,7 +252,7 @@ def assemble(
     )
     openings = [each for each in admissions if IOpeningAdmission.providedBy(each)]
     opened, has = revocation.opened, sessions.has
-    places = (gate, fence, storage, backend, reactor, opened, has, openings, limits)
+    places = (gate, restrictions, storage, backend, reactor, opened, has, openings, limits)
     locators = {dialect: MachineLocator(dialect, *places) for dialect in dialects}
     logs = {dialect: LogLocator(dialect, *places) for dialect in dialects}
     consoles = Routes()
@@ -265,7 +265,7 @@ def assemble(
         pods = PodStorage(storage, names)
         followers.append(pods)
         watches.append(Watches(pods, reactor, now))
-        seen = REST(Verbs(pods, [], now), watches[-1], gate, fence, limits, now)
+        seen = REST(Verbs(pods, [], now), watches[-1], gate, restrictions, limits, now)
         seen.add_to(routes, kinds.PODS)
         add_refusals(routes, names)
         add_pod_consoles(consoles, proxy(PodLocator(ByPodName(names, locators))))
@@ -273,7 +273,7 @@ def assemble(
     if kubelets is not None:
         followers.append(NodePodEndings(storage, sessions))
         running = NodePodVerbs(storage, admissions, now)
-        REST(running, watches[0], gate, fence, limits, now).add_to(routes, kinds.NODE_PODS)
+        REST(running, watches[0], gate, restrictions, limits, now).add_to(routes, kinds.NODE_PODS)
         Bindings(gate, running, limits).add_to(routes)
         reached = partial(Relay, sessions=sessions, clock=reactor, connect_seconds=kubelets.seconds)
         add_node_pods(
@@ -281,7 +281,7 @@ def assemble(
             partial(proxy, connect_seconds=kubelets.seconds, answer_seconds=kubelets.seconds),
             # A kubelet says nothing, not even that there is a log, before something is printed.
             partial(reached, answer_seconds=None, downloads=ANY_DOWNLOADS),
-            (gate, fence, storage, kubelets, reactor, opened, limits),
+            (gate, restrictions, storage, kubelets, reactor, opened, limits),
         )
         nodes = NodeProxyLocator(gate, storage, kubelets, reactor, limits)
         figures = reached(nodes, answer_seconds=kubelets.seconds, downloads=ANY_DOWNLOADS)

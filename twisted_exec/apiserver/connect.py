@@ -31,7 +31,7 @@ from twisted_exec.api.status import (
     NotFound,
     ServiceUnavailable,
 )
-from twisted_exec.apiserver.fences import Fences
+from twisted_exec.apiserver.fences import Restrictions
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.interfaces import IOpeningAdmission, Opening
 from twisted_exec.apiserver.options import Query
@@ -96,7 +96,7 @@ class MachineLocator:
         self,
         dialect: Dialect,
         gate: Gate,
-        fence: Fences,
+        restrictions: Restrictions,
         storage: IStorage,
         backend: Backend,
         reactor: object,
@@ -105,7 +105,7 @@ class MachineLocator:
         admissions: Sequence[IOpeningAdmission] = (),
         limits: Limits | None = None,
     ) -> None:
-        self._gate, self._fence, self._storage = gate, fence, storage
+        self._gate, self._restrictions, self._storage = gate, restrictions, storage
         self._dialect, self._backend = dialect, backend
         self._reactor, self._opened, self._is_live = reactor, opened, is_live
         self._kind, self._admissions = machine_kind(dialect), admissions
@@ -152,7 +152,7 @@ class MachineLocator:
         """As :meth:`locate`, for whoever it is that asks."""
         user = request.requester
         allowed = await self._gate.authorize_target(user, self.verb, target)
-        self._fence.check_connect(user, target.name)
+        self._restrictions.check_connect(user, target.name)
         headers = forwarded_headers(user)
         query = self._query(request, target)
         await self._admit(request, target)

@@ -24,7 +24,7 @@ from twisted_exec.api.kinds import PODS, Kind, Object
 from twisted_exec.api.kinds.pods import EXPOSED_LABEL
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import NotFound
-from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.narrowed import IVisibility
 from twisted_exec.auth.groups import EXPOSED
 from twisted_exec.auth.interfaces import Attributes, Decision, IRulesAuthorizer, User
 from twisted_exec.auth.rules import Rule
@@ -42,29 +42,29 @@ def is_exposed(obj: Object) -> bool:
     return bool(obj["metadata"].get("labels", {}).get(EXPOSED_LABEL) == VALUE)
 
 
-@implementer(ISight)
-class ExposedSight:
+@implementer(IVisibility)
+class ExposedVisibility:
     """Those machines that are exposed."""
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`ISight.sees`."""
+        """As :meth:`IVisibility.sees`."""
         return is_exposed(obj)
 
     def since(self) -> int:
-        """As :meth:`ISight.since`: it is the objects alone that change."""
+        """As :meth:`IVisibility.since`: it is the objects alone that change."""
         return 0
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`ISight.follow`."""
+        """As :meth:`IVisibility.follow`."""
         return lambda: None
 
 
-def sight_of(user: User, kind: Kind, dialects: Sequence[Dialect]) -> ISight | None:
+def visibility_of(user: User, kind: Kind, dialects: Sequence[Dialect]) -> IVisibility | None:
     """What of a kind a member of the group sees; ``None`` for anybody else, and of other kinds."""
     if EXPOSED not in user.groups:
         return None
     shown = kind is PODS or any(kind.resource == each.workload for each in dialects)
-    return ExposedSight() if shown else None
+    return ExposedVisibility() if shown else None
 
 
 @implementer(IRulesAuthorizer)

@@ -1,5 +1,5 @@
 """
-The fence round poollets: each may touch its own pool and no other.
+PoolRestriction: limits each poollet to its own pool.
 
 RBAC gives all poollets one role, which cannot say "the pool that your
 certificate names".  This says it, as Kubernetes' node authorizer and
@@ -31,9 +31,9 @@ from twisted_exec.api.meta import Resource
 from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.narrowed import IVisibility
 from twisted_exec.apiserver.own_requests import MOST_REQUESTS, OwnRequests, asks_for
-from twisted_exec.apiserver.placed import Placed
+from twisted_exec.apiserver.placed import PoolGraph
 from twisted_exec.apiserver.signing import CLIENT, SERVING
 from twisted_exec.apiserver.verbs import Target
 from twisted_exec.auth.interfaces import User
@@ -48,16 +48,16 @@ _OWN_METADATA = ("finalizers", "annotations", "managedFields", "resourceVersion"
 
 
 @implementer(IAdmission)
-class Fence:
+class PoolRestriction:
     """
     Keeps each poollet to its own pool.
 
     :param storage: knows whose the objects of Events are.
-    :param placed: knows what each pool's machines need.
+    :param graph: knows what each pool's machines need.
     """
 
-    def __init__(self, dialect: Dialect, storage: IStorage, placed: Placed) -> None:
-        self._dialect, self._storage, self._placed = dialect, storage, placed
+    def __init__(self, dialect: Dialect, storage: IStorage, graph: PoolGraph) -> None:
+        self._dialect, self._storage, self._graph = dialect, storage, graph
 
     def pool_of(self, user: User) -> str | None:
         """
@@ -92,8 +92,8 @@ class Fence:
             raise self._refuse(
                 pool, f"see {self._dialect.noun} {obj['metadata']['name']} of another pool"
             )
-        sight = self.sight_of(user, kind)
-        if pool is not None and sight is not None and not sight.sees(obj):
+        visibility = self.visibility_of(user, kind)
+        if pool is not None and visibility is not None and not visibility.sees(obj):
             raise self._refuse(pool, f"see {_told(kind, obj['metadata']['name'])}")
 
     def check_name(self, user: User, target: Target) -> None:
@@ -104,23 +104,23 @@ class Fence:
         """
         pool = self.pool_of(user)
         resource, name = target.kind.resource, target.name
-        if pool is None or resource not in self._placed.seen:
+        if pool is None or resource not in self._graph.seen:
             return
-        if not self._placed.sees(pool, resource, target.namespace, name):
+        if not self._graph.sees(pool, resource, target.namespace, name):
             raise self._refuse(
                 pool, f"see {_told(target.kind, name)}: no {self._dialect.noun} of it needs that"
             )
 
-    def sight_of(self, user: User, kind: Kind) -> ISight | None:
+    def visibility_of(self, user: User, kind: Kind) -> IVisibility | None:
         """What of a kind this user sees; ``None``: whatever it may list at all."""
         pool = self.pool_of(user)
         if pool is None:
             return None
         if kind is kinds.CERTIFICATESIGNINGREQUESTS:
             return OwnRequests(user)
-        if kind.resource not in self._placed.seen:
+        if kind.resource not in self._graph.seen:
             return None
-        return _Needed(self._placed, pool, kind.resource)
+        return _NeededByPool(self._graph, pool, kind.resource)
 
     def check_list(self, user: User, kind: Kind, chosen: FieldSelector) -> None:
         """
@@ -165,9 +165,9 @@ class Fence:
 
     async def _check_requests(self, pool: str, user: User) -> None:
         """However wrong its clock or its addresses are, it does not ask without end."""
-        sight = OwnRequests(user)
+        visibility = OwnRequests(user)
         found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
-        if sum(map(sight.sees, found.items)) >= MOST_REQUESTS:
+        if sum(map(visibility.sees, found.items)) >= MOST_REQUESTS:
             raise TooManyRequests(
                 f'the poollet of {self._dialect.pool_noun} "{pool}" has {MOST_REQUESTS} '
                 "certificate signing requests already: they go an hour after they were decided"
@@ -204,13 +204,13 @@ class Fence:
         resource, (namespace, name) = change.kind.resource, key_of(change.obj)
         if changing is None or change.old is None or change.new is None:
             return False
-        if not self._placed.sees(pool, resource, namespace, name):
+        if not self._graph.sees(pool, resource, namespace, name):
             return False
         if change.subresource:
             return "providerID" in changing
         for obj in (change.old, change.new):
             claim = obj["spec"].get(changing[0])
-            if claim and not self._placed.is_own(pool, claim.get("uid", "")):
+            if claim and not self._graph.is_own(pool, claim.get("uid", "")):
                 return False
         return _fixed(_without(change.old, changing)) == _fixed(_without(change.new, changing))
 
@@ -252,33 +252,33 @@ class Fence:
         return Forbidden(f'the poollet of {self._dialect.pool_noun} "{pool}" may not {told}')
 
 
-@implementer(ISight)
-class _Needed:
+@implementer(IVisibility)
+class _NeededByPool:
     """What a pool's machines need."""
 
-    def __init__(self, placed: Placed, pool: str, resource: Resource) -> None:
-        self._placed, self._pool, self._resource = placed, pool, resource
+    def __init__(self, graph: PoolGraph, pool: str, resource: Resource) -> None:
+        self._graph, self._pool, self._resource = graph, pool, resource
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`ISight.sees`."""
+        """As :meth:`IVisibility.sees`."""
         namespace, name = key_of(obj)
-        return self._placed.sees(self._pool, self._resource, namespace, name)
+        return self._graph.sees(self._pool, self._resource, namespace, name)
 
     def since(self) -> int:
-        """As :meth:`ISight.since`."""
-        return self._placed.since(self._pool)
+        """As :meth:`IVisibility.since`."""
+        return self._graph.since(self._pool)
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`ISight.follow`."""
-        known = self._placed.changes(self._pool)
+        """As :meth:`IVisibility.follow`."""
+        known = self._graph.changes(self._pool)
 
         def look() -> None:
             nonlocal known
-            before, known = known, self._placed.changes(self._pool)
+            before, known = known, self._graph.changes(self._pool)
             if known != before:  # else it was about another pool
                 changed()
 
-        return self._placed.on_change(look)
+        return self._graph.on_change(look)
 
 
 def _told(kind: Kind, name: str) -> str:

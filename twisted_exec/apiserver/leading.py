@@ -2,7 +2,7 @@
 What one server does for all that share a store.
 
 Followers of the store are of two sorts.  Those that keep a server's own view, or its own sessions, run
-on each (rules, fence, endings, the objects of sessions, Pods).  Those that write what nobody asked
+on each (rules, restrictions, endings, the objects of sessions, Pods).  Those that write what nobody asked
 for (scheduler, signer, namespaces, heartbeats, expiry of Events, gathered rules) would do on several
 servers the same thing several times, so they run on the one that leads: :mod:`twisted_exec.kube.election`
 by a Lease of the store itself.

@@ -32,7 +32,7 @@ from twisted_exec.storage.interfaces import (
 from twisted_exec.storage.through import Through
 
 
-class ISight(Interface):
+class IVisibility(Interface):
     """What someone sees of one kind."""
 
     def sees(obj: Object) -> bool:
@@ -50,16 +50,16 @@ class ISight(Interface):
 
 
 @implementer(IStorage)
-class Narrowed(Through):
+class FilteredStorage(Through):
     """
-    One kind of a store through a sight; to look at only.
+    One kind of a store through a visibility; to look at only.
 
     :param store: a running one, which goes on without this.
     """
 
-    def __init__(self, store: IStorage, sight: ISight) -> None:
+    def __init__(self, store: IStorage, visibility: IVisibility) -> None:
         super().__init__(store)
-        self._sight = sight
+        self._visibility = visibility
 
     def get(
         self, resource: Resource, namespace: str, name: str, *, stale: bool = False
@@ -82,7 +82,7 @@ class Narrowed(Through):
         self, resource: Resource, namespace: str, version: int | None, stale: bool
     ) -> Listing:
         found = await self._storage.list(resource, namespace, version=version, stale=stale)
-        return Listing([obj for obj in found.items if self._sight.sees(obj)], found.version)
+        return Listing([obj for obj in found.items if self._visibility.sees(obj)], found.version)
 
     def watch(
         self,
@@ -94,9 +94,9 @@ class Narrowed(Through):
     ) -> IWatch:
         """See :meth:`IStorage.watch`."""
         since = self._storage.version() if since is None else since
-        if since < self._sight.since():
-            raise Expired(f"too old resource version: {since} ({self._sight.since()})")
-        watch = _Watch(self._storage, self._sight, resource, namespace, on_event, on_lost)
+        if since < self._visibility.since():
+            raise Expired(f"too old resource version: {since} ({self._visibility.since()})")
+        watch = _Watch(self._storage, self._visibility, resource, namespace, on_event, on_lost)
         watch.start(since)
         return watch
 
@@ -126,13 +126,13 @@ class _Watch:
     def __init__(
         self,
         store: IStorage,
-        sight: ISight,
+        visibility: IVisibility,
         resource: Resource,
         namespace: str,
         on_event: Callable[[Event], None],
         on_lost: Callable[[], None] | None,
     ) -> None:
-        self._storage, self._sight, self._on_event = store, sight, on_event
+        self._storage, self._visibility, self._on_event = store, visibility, on_event
         self._on_lost = on_lost
         self._resource, self._namespace = resource, namespace
         self._known: dict[Key, Object] | None = None
@@ -146,7 +146,7 @@ class _Watch:
         """
         lost = self._lost if self._on_lost is not None else None
         watch = self._storage.watch(self._resource, since, self._changed, self._namespace, lost)
-        self._ends = [watch.stop, self._sight.follow(self._look_again)]
+        self._ends = [watch.stop, self._visibility.follow(self._look_again)]
         self._look_again()
 
     def stop(self) -> None:
@@ -163,11 +163,11 @@ class _Watch:
     def _changed(self, event: Event) -> None:
         """The store tells a change: passed on as it looks to who did not see all before."""
         key, known = key_of(event.obj), self._known
-        sees = event.type != DELETED and self._sight.sees(event.obj)
+        sees = event.type != DELETED and self._visibility.sees(event.obj)
         if known is None:
             # Of what happened before the watch began nobody knows what was seen then.
             previous = event.previous
-            if previous is None or not self._sight.sees(previous):
+            if previous is None or not self._visibility.sees(previous):
                 if sees:
                     self._on_event(Event(ADDED, event.obj, None, event.version))
             elif sees or event.type == DELETED:
@@ -195,7 +195,7 @@ class _Watch:
     def _listed(self, listing: Listing) -> None:
         if not self._ends:
             return
-        seen = {key_of(obj): obj for obj in listing.items if self._sight.sees(obj)}
+        seen = {key_of(obj): obj for obj in listing.items if self._visibility.sees(obj)}
         known, self._known = self._known, seen
         if known is None:
             return

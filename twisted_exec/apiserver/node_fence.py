@@ -1,5 +1,5 @@
 """
-The fence round node servers: each may touch what is its own and nothing else.
+NodeRestriction: limits each node server to its own Node.
 
 RBAC gives all of them one role, which cannot say "the Node that your certificate names".  This
 says it, as Kubernetes' node authorizer and its admission NodeRestriction do: its Node, whose taints
@@ -27,7 +27,7 @@ from twisted_exec.api.kinds.nodes import LEASE_NAMESPACE
 from twisted_exec.api.selectors import FieldSelector
 from twisted_exec.api.status import Forbidden, TooManyRequests
 from twisted_exec.apiserver.interfaces import CREATE, DELETE, UPDATE, Change, IAdmission
-from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.narrowed import IVisibility
 from twisted_exec.apiserver.own_requests import MOST_REQUESTS, OwnRequests, asks_for
 from twisted_exec.apiserver.signing import NODE_CLIENT, NODE_SERVING
 from twisted_exec.apiserver.signing_nodes import NODE_PREFIX, node_of
@@ -57,7 +57,7 @@ _KUBERNETES = ("kubernetes.io", "k8s.io")
 
 
 @implementer(IAdmission)
-class NodeFence:
+class NodeRestriction:
     """
     Keeps each node server to its own Node.
 
@@ -99,8 +99,8 @@ class NodeFence:
             raise _refuse(node, f"see {_told(kind, name)}")
         if kind is kinds.LEASES and not _is_own_lease(node, obj):
             raise _refuse(node, f"see {_told(kind, name)}")
-        sight = self.sight_of(user, kind)
-        if sight is not None and not sight.sees(obj):
+        visibility = self.visibility_of(user, kind)
+        if visibility is not None and not visibility.sees(obj):
             raise _refuse(node, f"see {_told(kind, name)}")
 
     def check_name(self, user: User, target: Target) -> None:
@@ -113,7 +113,7 @@ class NodeFence:
         if node is not None and target.kind is kinds.NODES and target.name not in ("", node):
             raise _refuse(node, f"see {_told(target.kind, target.name)}")
 
-    def sight_of(self, user: User, kind: Kind) -> ISight | None:
+    def visibility_of(self, user: User, kind: Kind) -> IVisibility | None:
         """What of a kind this user sees; ``None``: whatever it may list at all."""
         if self.node_of(user) is None or kind is not kinds.CERTIFICATESIGNINGREQUESTS:
             return None
@@ -159,9 +159,9 @@ class NodeFence:
 
     async def _check_requests(self, node: str, user: User) -> None:
         """However wrong its clock or its addresses are, it does not ask without end."""
-        sight = OwnRequests(user)
+        visibility = OwnRequests(user)
         found = await self._storage.list(kinds.CERTIFICATESIGNINGREQUESTS.resource)
-        if sum(map(sight.sees, found.items)) >= MOST_REQUESTS:
+        if sum(map(visibility.sees, found.items)) >= MOST_REQUESTS:
             raise TooManyRequests(
                 f'the server of node "{node}" has {MOST_REQUESTS} certificate signing requests '
                 "already: they go an hour after they were decided"

@@ -26,7 +26,7 @@ from twisted_exec.api.kinds.node_pods import containers_of, node_of
 from twisted_exec.api.logs import parse_of_pod
 from twisted_exec.api.status import BadRequest
 from twisted_exec.apiserver.connect import Opened
-from twisted_exec.apiserver.fences import Fences
+from twisted_exec.apiserver.fences import Restrictions
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
 from twisted_exec.apiserver.kubelets import Kubelet, Kubelets
 from twisted_exec.apiserver.options import Query
@@ -59,14 +59,14 @@ class NodePodLocator:
     def __init__(
         self,
         gate: Gate,
-        fence: Fences,
+        restrictions: Restrictions,
         storage: IStorage,
         kubelets: Kubelets,
         reactor: Any,
         opened: Opened,
         limits: Limits,
     ) -> None:
-        self._gate, self._fence, self._storage = gate, fence, storage
+        self._gate, self._restrictions, self._storage = gate, restrictions, storage
         self._kubelets, self._reactor = kubelets, reactor
         self._opened, self._limits = opened, limits
 
@@ -97,7 +97,7 @@ class NodePodLocator:
     async def _found(self, request: APIRequest, target: Target) -> Location:
         """As :meth:`locate`, for whoever it is that asks."""
         allowed = await self._gate.authorize_target(request.requester, self.verb, target)
-        self._fence.check_connect(request.requester, target.name)
+        self._restrictions.check_connect(request.requester, target.name)
         query = Query(request.args)
         if query.texts("dryRun"):
             raise BadRequest(f"dryRun is not supported for {target.subresource}")

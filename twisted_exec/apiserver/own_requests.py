@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.kinds.certificates import request_of
-from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.narrowed import IVisibility
 from twisted_exec.apiserver.signing import subject_of
 from twisted_exec.auth.interfaces import User
 
@@ -18,7 +18,7 @@ MOST_REQUESTS = 50
 """Certificate signing requests of one poollet or node server at a time."""
 
 
-@implementer(ISight)
+@implementer(IVisibility)
 class OwnRequests:
     """The certificates that a user asks for."""
 
@@ -26,15 +26,15 @@ class OwnRequests:
         self._user = user
 
     def sees(self, obj: Object) -> bool:
-        """As :meth:`ISight.sees`."""
+        """As :meth:`IVisibility.sees`."""
         return bool(obj["spec"].get("username") == self._user.name)
 
     def since(self) -> int:
-        """As :meth:`ISight.since`."""
+        """As :meth:`IVisibility.since`."""
         return 0
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """As :meth:`ISight.follow`; it is always the same."""
+        """As :meth:`IVisibility.follow`; it is always the same."""
         return lambda: None
 
 

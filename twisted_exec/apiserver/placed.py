@@ -40,7 +40,7 @@ _NONE: Counter[Named] = Counter()
 _NOTHING: tuple[str, frozenset[Named]] = "", frozenset()
 
 
-class Placed(Service):
+class PoolGraph(Service):
     """
     Follows the machines of one dialect.
 

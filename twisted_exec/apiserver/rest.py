@@ -21,9 +21,9 @@ from twisted_exec.api.status import (
     one_line,
 )
 from twisted_exec.apiserver.encoding import list_pieces, object_json
-from twisted_exec.apiserver.fences import Fences
+from twisted_exec.apiserver.fences import Restrictions
 from twisted_exec.apiserver.filters import APIRequest, Gate, Limits
-from twisted_exec.apiserver.narrowed import ISight
+from twisted_exec.apiserver.narrowed import IVisibility
 from twisted_exec.apiserver.options import (
     LIST,
     OBJECT,
@@ -81,12 +81,12 @@ class REST:
         verbs: Verbs,
         watches: Watches,
         gate: Gate,
-        fence: Fences,
+        restrictions: Restrictions,
         limits: Limits,
         now: Callable[[], float],
     ) -> None:
         self._verbs, self._watches, self._gate = verbs, watches, gate
-        self._fence, self._limits, self._now = fence, limits, now
+        self._restrictions, self._limits, self._now = restrictions, limits, now
 
     def add_to(self, routes: Routes, kind: Kind) -> None:
         """Add a kind's routes, but those of its connect subresources."""
@@ -144,9 +144,9 @@ class REST:
             return
         chosen = list_options(query)
         with self._limits.short(user):
-            sight = await self._sight(user, "list", target, chosen)
+            visibility = await self._visibility(user, "list", target, chosen)
             form = _form(request, query, (LIST,))
-            verbs = self._verbs if sight is None else self._verbs.through(sight)
+            verbs = self._verbs if visibility is None else self._verbs.through(visibility)
             page = await verbs.list(target, chosen)
         # Who reads slowly keeps nobody waiting.
         await self._respond_list(request, target.kind, page, form)
@@ -157,15 +157,15 @@ class REST:
             raise MethodNotAllowed("HEAD is not allowed here: a watch has no end")
         chosen, user = selectors_of(query), request.requester
         with self._limits.short(user):
-            sight = await self._sight(user, "watch", target, chosen)
+            visibility = await self._visibility(user, "watch", target, chosen)
         form = _form(request, query, (OBJECT, LIST), tables=not announces(query))
         options = watch_options(query, form)
         with self._limits.long(user):
-            await self._watches.run(request, target, options, sight)
+            await self._watches.run(request, target, options, visibility)
 
-    async def _sight(
+    async def _visibility(
         self, user: User, verb: str, target: Target, chosen: ListOptions
-    ) -> ISight | None:
+    ) -> IVisibility | None:
         """
         What of a collection its user gets to see; ``None``: all of it.
 
@@ -175,16 +175,16 @@ class REST:
         name = chosen.fields.required("metadata.name") or ""
         named = Target(target.kind, target.namespace, name)
         await self._gate.authorize_target(user, verb, named)
-        self._fence.check_list(user, target.kind, chosen.fields)
-        return self._fence.sight_of(user, target.kind)
+        self._restrictions.check_list(user, target.kind, chosen.fields)
+        return self._restrictions.visibility_of(user, target.kind)
 
     async def _get(self, request: APIRequest, target: Target) -> None:
         await self._gate.authorize_target(request.requester, "get", target)
         query = Query(request.args)
         form, at_least = _form(request, query), query.version()
-        self._fence.check_name(request.requester, target)
+        self._restrictions.check_name(request.requester, target)
         obj = await self._verbs.get(target, at_least)
-        self._fence.check_get(request.requester, target.kind, obj)
+        self._restrictions.check_get(request.requester, target.kind, obj)
         self._respond(request, 200, target.kind, obj, form)
 
     async def _create(self, request: APIRequest, target: Target) -> None:
@@ -267,21 +267,21 @@ class REST:
 
     async def _check_visible(self, request: APIRequest, target: Target) -> None:
         """What may not be read may not be guessed at by writes that fail either."""
-        if self._fence.pool_of(request.requester) is None:
+        if self._restrictions.pool_of(request.requester) is None:
             return
-        self._fence.check_name(request.requester, target)
+        self._restrictions.check_name(request.requester, target)
         try:
             obj = await self._verbs.get(target)
         except NotFound:
             return
-        self._fence.check_get(request.requester, target.kind, obj)
+        self._restrictions.check_get(request.requester, target.kind, obj)
 
     async def _delete_collection(self, request: APIRequest, target: Target) -> None:
         user, query = request.requester, Query(request.args)
         with self._limits.short(user):
             await self._gate.authorize_target(user, "deletecollection", target)
             chosen = list_options(query)
-            self._fence.check_list(user, target.kind, chosen.fields)
+            self._restrictions.check_list(user, target.kind, chosen.fields)
             options = write_options(query, "DeleteOptions", _delete_options(request))
             with _advised(request, options):
                 page = await self._verbs.delete_collection(user, target, chosen, options)

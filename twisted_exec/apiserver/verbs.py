@@ -37,7 +37,7 @@ from twisted_exec.apiserver.interfaces import (
     IAdmission,
     IMutatingAdmission,
 )
-from twisted_exec.apiserver.narrowed import ISight, Narrowed
+from twisted_exec.apiserver.narrowed import FilteredStorage, IVisibility
 from twisted_exec.apiserver.options import (
     ContinueExpired,
     ListOptions,
@@ -121,9 +121,9 @@ class Verbs:
         ]
         self._now = now
 
-    def through(self, sight: ISight) -> Verbs:
+    def through(self, visibility: IVisibility) -> Verbs:
         """The same as someone has them who does not see every object; to look at only."""
-        return Verbs(Narrowed(self._storage, sight), self._admissions, self._now)
+        return Verbs(FilteredStorage(self._storage, visibility), self._admissions, self._now)
 
     async def get(self, target: Target, at_least: int | None = None) -> Object:
         """

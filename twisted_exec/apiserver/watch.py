@@ -28,7 +28,7 @@ from twisted_exec.api.encoded import json_bytes, json_of
 from twisted_exec.api.kinds import Kind, Object
 from twisted_exec.api.status import APIError, Expired
 from twisted_exec.apiserver.encoding import EventLines, empty_list, gathered, line, object_json
-from twisted_exec.apiserver.narrowed import ISight, Narrowed
+from twisted_exec.apiserver.narrowed import FilteredStorage, IVisibility
 from twisted_exec.apiserver.options import WatchOptions
 from twisted_exec.apiserver.verbs import Target, selected
 from twisted_exec.apiserver.watch_streams import Lines, stream_of
@@ -202,14 +202,16 @@ class Watches:
         request: Request,
         target: Target,
         options: WatchOptions,
-        sight: ISight | None = None,
+        visibility: IVisibility | None = None,
     ) -> None:
         """
         Answer a request with a watch; returns when it is over.
 
-        :param sight: what its client sees; ``None``: everything.
+        :param visibility: what its client sees; ``None``: everything.
         """
-        storage = self._storage if sight is None else Narrowed(self._storage, sight)
+        storage = (
+            self._storage if visibility is None else FilteredStorage(self._storage, visibility)
+        )
         options.chosen.fields.check(target.kind.selectable)
         stream = stream_of(request)
         self._streams.add(stream)

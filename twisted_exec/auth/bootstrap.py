@@ -168,7 +168,7 @@ _SYSTEM_BINDINGS = [
     _binding("system:discovery", ("Group", AUTHENTICATED)),
     _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
     _binding("system:public-info-viewer", ("Group", AUTHENTICATED), ("Group", UNAUTHENTICATED)),
-    # What of its role a node server has is narrowed by the fence round it.
+    # What of its role a node server has is narrowed by NodeRestriction.
     _binding("system:node", ("Group", NODE_SERVERS)),
     _binding(f"system:{CERTIFICATES}:{_REQUESTS}:selfnodeclient", ("Group", NODE_SERVERS)),
     _binding(f"system:{CERTIFICATES}:{_REQUESTS}:nodeclient", ("Group", NODE_BOOTSTRAPPERS)),
@@ -230,7 +230,7 @@ def _asking_certificates(dialect: Dialect) -> tuple[Rule, ...]:
 
 
 def _claiming(dialect: Dialect) -> tuple[Rule, ...]:
-    """What a poollet may read and claim; of which, the fence says."""
+    """What a poollet may read and claim; PoolRestriction says of which objects."""
     if not dialect.domain:
         return ()
     storage, networking = (f"{group}.{dialect.domain}" for group in ("storage", "networking"))
