@@ -67,7 +67,7 @@ class HearTests(SynchronousTestCase):
         self.assertEqual(self.port.receive(b"\x65\0\0\x25\x80"), Applied(Ask.BAUD_RATE))
         told = self.port.receive(b"\x65\0\0\x12\xc0")
         assert isinstance(told, Applied)
-        self.assertIn("set the baud rate to 4800, not to 9600", told.told)
+        self.assertIn("set the baud rate to 4800, not to 9600", told.problem)
         self.assertEqual(self.port.receive(b"\x68\1"), Applied(Ask.STOP_SIZE))
 
     def test_signature(self) -> None:

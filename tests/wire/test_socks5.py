@@ -56,7 +56,7 @@ class Socks5ClientTests(SynchronousTestCase):
         """Each has words."""
         for login, said, told in (
             ((), b"\5\xff", "wants a user name and password"),
-            (("u", "p"), b"\5\xff", "wants another way of authenticating"),
+            (("u", "p"), b"\5\xff", "wants another authentication method"),
             (("u", "p"), b"\5\2\1\1", "does not accept the user name and password"),
             ((), b"\5\0\5\5", "connection refused"),
             ((), b"\5\0\5\2\0\1\0\0\0\0\0\0", "not allowed by its rules"),

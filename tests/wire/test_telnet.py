@@ -74,7 +74,7 @@ class TextTests(SynchronousTestCase):
         """A command that nobody defined: this is no telnet."""
         with self.assertRaises(RemoteProtocolError) as caught:
             read(quiet(), b"\xff\x01")
-        self.assertIn("1 is no telnet command", str(caught.exception))
+        self.assertIn("1 is not a telnet command", str(caught.exception))
 
     def test_break(self) -> None:
         """As telnet has it."""

@@ -199,8 +199,8 @@ class TelnetLine(Protocol):
     def _heard(self, event: com_port.Event | None) -> None:
         if isinstance(event, com_port.Suspended):
             self._input.suspend(event.on)
-        elif isinstance(event, com_port.Applied) and event.told:
-            self._note_once("OtherSettings", event.told, event.ask)
+        elif isinstance(event, com_port.Applied) and event.problem:
+            self._note_once("OtherSettings", event.problem, event.ask)
         elif isinstance(event, com_port.Carrier):
             now = self._clock.seconds()
             if now - self._carrier_told_at >= _SECONDS_BETWEEN_CARRIERS:

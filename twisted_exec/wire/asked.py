@@ -60,7 +60,7 @@ class StreamOptions:
 
     @property
     def takes_input(self) -> bool:
-        """Whether input goes to the machine: the default when the request does not say."""
+        """True if input goes to the machine, which is the default."""
         return not self.read_only and (self.channels is None or Channel.STDIN in self.channels)
 
     def query(self) -> bytes:

@@ -1,14 +1,14 @@
 """
-The ``channel.k8s.io`` messages, without I/O.
+``channel.k8s.io`` messages, sans I/O.
 
-One WebSocket message is one channel byte, then payload, in all versions; version 5
-adds message 255, by which a client says that a channel has no more data.  The
-base64 protocols are for clients that have nothing but text: a digit in the place of
-the byte, then the payload in base64.  What is unknown is passed over rather than
-refused, as every Kubernetes server and client does: so new channels can be added.
+In all versions a WebSocket message is one channel byte followed by the payload.  Version 5 adds
+message 255, with which a client closes one channel.  The base64 protocols are for clients that can
+only send text: a digit replaces the channel byte, and the payload is in base64.  Unknown messages
+are ignored, not refused, as every Kubernetes server and client does; this leaves room for new
+channels.
 
-Source: Kubernetes, ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go``
-and ``pkg/util/httpstream/wsstream/conn.go``.
+Sources: ``k8s.io/apimachinery/pkg/util/remotecommand/constants.go`` and
+``pkg/util/httpstream/wsstream/conn.go``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ V5 = "v5.channel.k8s.io"
 V1_BASE64 = "base64.channel.k8s.io"
 V4_BASE64 = "v4.base64.channel.k8s.io"
 UNNAMED = ""
-"""What a client speaks that names no protocol: version 1."""
+"""The protocol of a client that names none: version 1."""
 
 PROTOCOLS = (V5, V4, V4_BASE64, V1, V1_BASE64)
-"""What we speak over a WebSocket, the one we like best first."""
+"""The WebSocket protocols that we support, in order of preference."""
 
 MAX_PAYLOAD_BYTES = 32 << 10
-"""Of one message we send: with its channel byte it fits one buffer of kubectl's."""
+"""
+Limit for one outgoing message: with its channel byte it still fits one read buffer of kubectl.
+"""
 
 _BASE64 = frozenset({V1_BASE64, V4_BASE64})
 _MAX_IN_BASE64 = MAX_PAYLOAD_BYTES // 4 * 3
@@ -41,7 +43,7 @@ _CLOSE = 255
 
 
 class Channel(IntEnum):
-    """The streams of a console."""
+    """The channels of a console."""
 
     STDIN = 0
     STDOUT = 1
@@ -52,7 +54,7 @@ class Channel(IntEnum):
 
 @dataclass(frozen=True)
 class StreamData:
-    """Bytes for one channel.  ``data`` may be empty: servers greet with an empty message."""
+    """Payload for one channel.  ``data`` may be empty: servers open with an empty message."""
 
     channel: Channel
     data: bytes
@@ -60,24 +62,24 @@ class StreamData:
 
 @dataclass(frozen=True)
 class StreamClosed:
-    """The peer sends no more on a channel."""
+    """The peer closed a channel."""
 
     channel: Channel
 
 
 def is_text(protocol: str) -> bool:
-    """Whether the messages of a protocol are text."""
+    """Return whether the messages of a protocol are text."""
     return protocol in _BASE64
 
 
 def decode(message: bytes, protocol: str = V5) -> StreamData | StreamClosed | None:
     """
-    Read one WebSocket message, binary or text.
+    Decode one WebSocket message, binary or text.
 
-    :param message: the whole payload.
-    :return: ``None`` for what is to be ignored: no channel byte, a channel
-        that nobody defined, or what is not base64 where it must be.
-    :raises RemoteProtocolError: a version 5 close that does not name one channel.
+    :param message: the complete payload.
+    :return: ``None`` for a message to ignore: no channel byte, an unknown channel, or invalid
+        base64.
+    :raises RemoteProtocolError: a version 5 close that does not name exactly one channel.
     """
     if not message:
         return None
@@ -102,7 +104,7 @@ def _decode_base64(message: bytes) -> StreamData | None:
     if channel is None:
         return None
     try:
-        # Go passes over line ends, too.
+        # Go's decoder skips line breaks, too.
         data = base64.b64decode(message[1:].translate(None, b"\r\n"), validate=True)
     except binascii.Error:
         return None
@@ -111,11 +113,11 @@ def _decode_base64(message: bytes) -> StreamData | None:
 
 def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
     """
-    One message.
+    Encode one message.
 
-    :param data: at most :data:`MAX_PAYLOAD_BYTES`, in base64 three quarters
-        of it; empty is a greeting.
-    :raises LocalProtocolError: too much for one message.
+    :param data: at most :data:`MAX_PAYLOAD_BYTES`, or three quarters of it in base64.  Empty for
+        the opening message.
+    :raises LocalProtocolError: the data does not fit one message.
     """
     in_base64 = protocol in _BASE64
     if len(data) > (_MAX_IN_BASE64 if in_base64 else MAX_PAYLOAD_BYTES):
@@ -126,7 +128,7 @@ def encode(channel: Channel, data: bytes = b"", protocol: str = V5) -> bytes:
 
 
 def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[bytes]:
-    """As many messages as ``data`` needs; none for no bytes."""
+    """Encode ``data`` in as many messages as it needs; no data gives no message."""
     view = memoryview(data)
     if protocol in _BASE64:
         for start in range(0, len(data), _MAX_IN_BASE64):
@@ -138,9 +140,9 @@ def messages(channel: Channel, data: bytes, protocol: str = V5) -> Iterator[byte
 
 def encode_close(channel: Channel, protocol: str = V5) -> bytes:
     """
-    The message that says there is no more on ``channel``.
+    Encode the message that closes ``channel``.
 
-    :raises LocalProtocolError: the versions before 5 have no such message.
+    :raises LocalProtocolError: versions before 5 have no such message.
     """
     if protocol != V5:
         raise LocalProtocolError(f"{protocol} cannot close one channel")

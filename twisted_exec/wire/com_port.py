@@ -1,11 +1,11 @@
 """
-Serial lines behind a network: the parameters of telnet's COM-PORT-OPTION, without I/O (RFC 2217).
+Telnet's COM-PORT-OPTION (RFC 2217), sans I/O: parameters of serial lines behind a network.
 
-The client says how the line shall be set, and the access server answers each with what it is set to.
-Besides, the server tells the state of the modem lines as far as it was asked to, and
-asks for silence when its buffers are full.
+The client requests each line parameter, and the access server answers with the value in force.
+The server also reports the modem lines that the client subscribed to, and suspends the client
+while its buffers are full.
 
-Numbers are those of RFC 2217 §2; a server's are the client's plus 100.
+Codes are those of RFC 2217 §2; a server's code is the client's plus 100.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ STOP_BITS: Mapping[float, int] = {1: 1, 2: 2, 1.5: 3}
 FLOWS: Mapping[str, int] = {"none": 1, "xonxoff": 2, "rtscts": 3}
 
 CARRIER = 0x80
-"""The bit of the modem state that says that a carrier is there (DCD); the lowest four are changes."""
+"""
+The modem state bit for carrier detect (DCD).  The lowest four bits of the state report changes.
+"""
 _CARRIER_CHANGED = 0x08
 
 
 class Ask(IntEnum):
-    """What a client says."""
+    """Commands of a client."""
 
     SIGNATURE = 0
     BAUD_RATE = 1
@@ -47,7 +49,7 @@ class Ask(IntEnum):
 
 
 class Control(IntEnum):
-    """Values of ``CONTROL``; 1 to 3 are ways of flow control."""
+    """Values of ``CONTROL``.  1 to 3 select flow control."""
 
     BREAK_ON = 5
     BREAK_OFF = 6
@@ -58,7 +60,7 @@ class Control(IntEnum):
 
 
 class Purge(IntEnum):
-    """Which buffers of the server ``PURGE`` empties."""
+    """The server buffers that ``PURGE`` empties."""
 
     FROM_LINE = 1
     TO_LINE = 2
@@ -68,15 +70,15 @@ class Purge(IntEnum):
 @dataclass(frozen=True)
 class LineSettings:
     """
-    How a serial line is set.
+    Settings of a serial line.
 
-    :param baud: bits in a second.
+    :param baud: bits per second.
     :param data_bits: 5 to 8.
     :param parity: a key of :data:`PARITIES`.
     :param stop_bits: a key of :data:`STOP_BITS`.
     :param flow: a key of :data:`FLOWS`.
-    :param dtr: whether the modem line is on while the line is open; ``None`` leaves it.
-    :param rts: likewise.
+    :param dtr: whether DTR is on while the line is open; ``None`` leaves it as it is.
+    :param rts: likewise for RTS.
     """
 
     baud: int = 9600
@@ -90,7 +92,7 @@ class LineSettings:
 
 @dataclass(frozen=True)
 class Signature:
-    """What the server calls itself; printable characters only."""
+    """The server's name for itself; printable characters only."""
 
     text: str
 
@@ -98,25 +100,26 @@ class Signature:
 @dataclass(frozen=True)
 class Applied:
     """
-    What the server has set.
+    A parameter that the server has set.
 
-    :param told: empty when that is what was asked for, else a sentence for an operator.
+    :param problem: empty if the server applied the requested value, else a sentence for an
+        operator.
     """
 
     ask: Ask
-    told: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True)
 class Suspended:
-    """The server can take nothing (true), or can again."""
+    """The server stops accepting data (true) or resumes."""
 
     on: bool
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """The carrier (DCD) came or went."""
+    """The carrier (DCD) appeared or disappeared."""
 
     on: bool
 
@@ -125,20 +128,20 @@ Event = Signature | Applied | Suspended | Carrier
 
 
 def encode_control(value: Control) -> bytes:
-    """Set one control line, or begin or end a BREAK."""
+    """Encode a change of one control line, or the start or end of a BREAK."""
     return bytes((Ask.CONTROL, value))
 
 
 def encode_purge(which: Purge) -> bytes:
-    """Empty buffers of the server."""
+    """Encode the request to empty buffers of the server."""
     return bytes((Ask.PURGE, which))
 
 
 class ComPort:
     """
-    One line of an access server.  What it gives and takes are a telnet option's parameters.
+    One line of an access server.  Input and output are the parameters of one telnet option.
 
-    :param settings: what is asked for.
+    :param settings: the settings to request.
     """
 
     def __init__(self, settings: LineSettings) -> None:
@@ -149,7 +152,7 @@ class ComPort:
         if settings.rts is not None:
             controls.append(Control.RTS_ON if settings.rts else Control.RTS_OFF)
         self._controls = controls
-        self._asked: dict[Ask, int] = {
+        self._requested: dict[Ask, int] = {
             Ask.BAUD_RATE: settings.baud,
             Ask.DATA_SIZE: settings.data_bits,
             Ask.PARITY: PARITIES[settings.parity],
@@ -157,8 +160,11 @@ class ComPort:
         }
 
     def begin(self) -> Iterator[bytes]:
-        """What to say when the option is on: the settings, and what is worth telling us."""
-        for ask, value in self._asked.items():
+        """
+        Yield what to send once the option is on: the settings, and the subscriptions to line and
+        modem state.
+        """
+        for ask, value in self._requested.items():
             yield bytes((ask,)) + value.to_bytes(4 if ask is Ask.BAUD_RATE else 1, "big")
         for control in self._controls:
             yield bytes((Ask.CONTROL, control))
@@ -167,10 +173,10 @@ class ComPort:
 
     def receive(self, data: bytes) -> Event | None:
         """
-        Read what the server says of the line.
+        Decode one command of the server.
 
-        :return: ``None`` when it means nothing to a console.
-        :raises RemoteProtocolError: it is not as the RFC has it.
+        :return: ``None`` if it does not matter to a console.
+        :raises RemoteProtocolError: the command violates RFC 2217.
         """
         if not data:
             raise RemoteProtocolError("the access server sends an empty COM-PORT command")
@@ -181,7 +187,7 @@ class ComPort:
         if code in (Ask.SUSPEND, Ask.RESUME):
             return Suspended(code == Ask.SUSPEND)
         if not Ask.BAUD_RATE <= code <= Ask.PURGE:
-            return None  # of a later RFC
+            return None  # from a later RFC
         return self._value(Ask(code), value)
 
     def _value(self, ask: Ask, value: bytes) -> Event | None:
@@ -193,13 +199,13 @@ class ComPort:
         number = int.from_bytes(value, "big")
         if ask is Ask.MODEM_STATE:
             return Carrier(bool(number & CARRIER)) if number & _CARRIER_CHANGED else None
-        if ask in self._asked:
+        if ask in self._requested:
             return Applied(ask, self._differs(ask, number))
         return None
 
     def _differs(self, ask: Ask, number: int) -> str:
-        asked = self._asked[ask]
-        if number == asked:
+        requested = self._requested[ask]
+        if number == requested:
             return ""
         name = ask.name.replace("_", " ").lower()
-        return f"the console server set the {name} to {number}, not to {asked} (RFC 2217 §2)"
+        return f"the console server set the {name} to {number}, not to {requested} (RFC 2217 §2)"

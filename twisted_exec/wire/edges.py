@@ -1,17 +1,19 @@
 """
-Where frames end, for a hop that passes them on unread.
+Frame boundaries of a stream, for a hop that forwards frames unread.
 
-Between two frames, and nowhere else, a hop can say a word of its own.  One that must end a session
-whose next hop cannot be asked to (a cluster of another make) therefore follows the heads of what goes
-to the user: eight bytes of each SPDY frame, two to ten of each of WebSocket.  What they hold is
-not looked at.  In SPDY the last word needs the number of the error stream as well, which stands in one
-of the first frames of the user; after that nothing of the user is followed.
+A hop can insert a message of its own only between two frames.  A hop that has to end a session
+itself, because the next hop cannot do it (a cluster of another make), therefore tracks the
+frame headers of everything that goes to the user: eight bytes of each SPDY frame, two to ten of
+each WebSocket frame.  It never looks at payloads.  In SPDY the final message also needs the id of
+the error stream, which one of the user's first frames names; after that frame the user's direction
+is no longer tracked.
 
-The same heads tell whether the other end has said how the session ended: whatever comes on the error
-channel or stream, or a close in the protocol's order.  A connection that is lost without that looks to
-kubectl like success (kubernetes#73056), unless the hop says that it was lost.
+The same headers show whether the other end has reported how the session ended: by anything on the
+error channel or stream, or by the protocol's own close.  kubectl takes a connection that is lost
+without such a report for success (kubernetes#73056), unless the hop reports the loss.
 
-What a hop does not understand has no edges: it is passed on, and the session can only be cut.
+A protocol that the hop does not know has no boundaries: the hop forwards it, and can only cut the
+session.
 
 Sources: SPDY Protocol, Draft 3, section 2.2; RFC 6455, section 5.2;
 ``k8s.io/client-go/tools/remotecommand`` for what clients read last.
@@ -30,7 +32,7 @@ from twisted_exec.wire.spdy_frames import FrameReader, SynStream
 from twisted_exec.wire.upgrade import SPDY
 
 MOST_FOLLOWED_BYTES = 64 << 10
-"""Of the user's, in which the error stream must have been opened."""
+"""The error stream must be opened within this many bytes from the user."""
 
 _TEXT, _BINARY, _CLOSE, _FINAL = 1, 2, 8, 0x80
 _NORMAL, _GOING_AWAY = 1000, 1001
@@ -42,10 +44,10 @@ _GO_AWAY = b"\x80\x03\x00\x07"
 
 class Edges(ABC):
     """
-    Follows one session.  Subclasses know the frames.
+    Frame boundaries of one session.  Subclasses know the frame format.
 
-    :ivar at_edge: what went to the user ends with a whole message.
-    :ivar owed: the other end is to tell how the session ended, and has not yet.
+    :ivar at_edge: everything sent to the user ends with a complete message.
+    :ivar owed: the other end still has to report how the session ended.
     """
 
     at_edge = True
@@ -53,16 +55,18 @@ class Edges(ABC):
     _head_bytes = 2  # as long as a head is at least
 
     def __init__(self) -> None:
-        self._head = b""  # as much of one as has come
-        self._left = 0  # of the payload
-        self._is_fresh = False  # its first byte is to come, and a channel while a status is owed
+        self._head = b""  # the part of a frame header received so far
+        self._left = 0  # payload bytes still to come
+        self._is_fresh = (
+            False  # the next byte is the first of a payload: the channel, while a status is owed
+        )
 
     def to_user(self, data: bytes, *, stop: bool = False) -> int:
         """
-        These bytes go to the user.
+        Track bytes that go to the user.
 
-        :param stop: only up to the next edge.
-        :return: how many of them go: all, unless ``stop``.
+        :param stop: stop at the next boundary.
+        :return: how many of the bytes to send: all, unless ``stop``.
         """
         start, size = 0, len(data)
         while start < size and not (stop and self.at_edge):
@@ -80,42 +84,42 @@ class Edges(ABC):
 
     def from_user(self, data: bytes) -> bool:
         """
-        These bytes come from the user.
+        Track bytes that come from the user.
 
-        :return: more of them are to be told.
+        :return: whether to pass in further bytes.
         """
         return False
 
     @abstractmethod
     def last_words(self, ending: Ending) -> bytes:
         """
-        What a hop says to the user at an edge.
+        Return what a hop sends to the user at a boundary to end the session.
 
-        Where the other end has told how the session ended, that stands: no more than an end is
-        said.  kubectl reads all that comes as one document, and cannot read two.
+        If the other end has reported how the session ended, this is only the protocol's close:
+        kubectl reads everything on the error channel as one document and cannot read two.
         """
 
-    def _has_told(self, protocol: str) -> bool:
+    def _has_reported(self, protocol: str) -> bool:
         return has_status(protocol) and not self.owed
 
     def _take_head(self, data: bytes, start: int) -> int:
-        wanted = self._wanted() - len(self._head)
-        piece = data[start : start + wanted]
+        missing = self._head_length() - len(self._head)
+        piece = data[start : start + missing]
         self._head += piece
         self.at_edge = False
-        if len(self._head) >= self._wanted():
+        if len(self._head) >= self._head_length():
             self._left = self._payload()
             self._head = b""
             self.at_edge = self._is_edge()
         return len(piece)
 
-    def _wanted(self) -> int:
-        """How long the head is, by what there is of it."""
+    def _head_length(self) -> int:
+        """Return the length of the frame header, judged by the part received so far."""
         return self._head_bytes
 
     @abstractmethod
     def _payload(self) -> int:
-        """How many bytes follow the head, which is whole."""
+        """Return the number of bytes that follow the complete frame header."""
 
     def _is_edge(self) -> bool:
         return not self._left
@@ -123,10 +127,10 @@ class Edges(ABC):
 
 class SPDYEdges(Edges):
     """
-    Of SPDY/3.1.
+    Frame boundaries in SPDY/3.1.
 
-    :param protocol: of remote command, such as ``v4.channel.k8s.io``; ``None`` for other streams,
-        which are told to go away.
+    :param protocol: a remote command protocol such as ``v4.channel.k8s.io``; ``None`` for other
+        streams, which end with GOAWAY.
     """
 
     _head_bytes = 8
@@ -137,19 +141,21 @@ class SPDYEdges(Edges):
         self.owed = protocol is not None and has_status(protocol)
         self._error_stream = 0
         self._reader = FrameReader() if protocol is not None else None
-        self._followed = 0
+        self._tracked = 0
 
     def from_user(self, data: bytes) -> bool:
-        """As :meth:`Edges.from_user`: until the error stream was opened."""
+        """
+        Track the user's bytes as :meth:`Edges.from_user` does, until the error stream is open.
+        """
         if self._reader is None:
             return False
-        self._followed += len(data)
+        self._tracked += len(data)
         try:
             self._reader.feed(data)
-            found = self._find_error_stream(self._reader)
-        except RemoteProtocolError:  # which the next hop will say
-            found = True
-        if found or self._followed > MOST_FOLLOWED_BYTES:
+            done = self._find_error_stream(self._reader)
+        except RemoteProtocolError:  # the next hop reports it
+            done = True
+        if done or self._tracked > MOST_FOLLOWED_BYTES:
             self._reader = None
         return self._reader is not None
 
@@ -161,9 +167,9 @@ class SPDYEdges(Edges):
         return False
 
     def last_words(self, ending: Ending) -> bytes:
-        """The Status on the error stream, and its end; then nothing more is read here."""
+        """Return the Status on the error stream, its end, and GOAWAY."""
         away = spdy_frames.go_away(self._error_stream)
-        if not self._error_stream or self._protocol is None or self._has_told(self._protocol):
+        if not self._error_stream or self._protocol is None or self._has_reported(self._protocol):
             return away
         document = encode_ending(ending, self._protocol)
         return b"".join([*spdy_frames.data(self._error_stream, document, fin=True), away])
@@ -177,66 +183,68 @@ class SPDYEdges(Edges):
 
 
 def _is_error(frame: SynStream) -> bool:
-    told = dict(frame.headers).get(STREAM_TYPE, b"")
-    return told.lower() == Channel.ERROR.name.lower().encode()
+    stream_type = dict(frame.headers).get(STREAM_TYPE, b"")
+    return stream_type.lower() == Channel.ERROR.name.lower().encode()
 
 
 class WebSocketEdges(Edges):
     """
-    Of WebSocket.
+    Frame boundaries in WebSocket.
 
-    :param protocol: of remote command, such as ``v5.channel.k8s.io``; ``None`` for other streams,
-        which are closed.
+    :param protocol: a remote command protocol such as ``v5.channel.k8s.io``; ``None`` for other
+        streams, which end with a close frame.
     """
 
     def __init__(self, protocol: str | None) -> None:
         super().__init__()
         self._protocol = protocol
         self.owed = protocol is not None and has_status(protocol)
-        self._within = False  # a message whose last frame has not come
+        self._within = False  # inside a fragmented message
 
     def last_words(self, ending: Ending) -> bytes:
-        """The Status on the error channel, and the close that follows it."""
+        """Return the Status on the error channel, and the close that follows it."""
         if self._protocol is None:
             return _frame(_CLOSE, _close(_GOING_AWAY, ending.message))
-        if self._has_told(self._protocol):
+        if self._has_reported(self._protocol):
             return _frame(_CLOSE, _close(_NORMAL, ""))
         message = encode(Channel.ERROR, encode_ending(ending, self._protocol), self._protocol)
         kind = _TEXT if is_text(self._protocol) else _BINARY
         code = _NORMAL if has_status(self._protocol) else _GOING_AWAY
         return _frame(kind, message) + _frame(_CLOSE, _close(code, ""))
 
-    def _wanted(self) -> int:
+    def _head_length(self) -> int:
         if len(self._head) < 2:
             return 2
-        told = self._head[1] & 0x7F
-        masked = 4 if self._head[1] >> 7 else 0  # no server may; its frames have edges even so
-        return 2 + masked + {126: 2, 127: 8}.get(told, 0)
+        length = self._head[1] & 0x7F
+        masked = (
+            4 if self._head[1] >> 7 else 0
+        )  # servers must not mask, but such frames have boundaries, too
+        return 2 + masked + {126: 2, 127: 8}.get(length, 0)
 
     def _payload(self) -> int:
-        first, told = self._head[0], self._head[1] & 0x7F
+        first, length = self._head[0], self._head[1] & 0x7F
         kind = first & 0x0F
-        if kind < _CLOSE:  # what controls may come within a message
+        if kind < _CLOSE:  # control frames may come between the fragments of a message
             self._within = not first & _FINAL
-        # A server greets with a channel and nothing on it.
-        self._is_fresh = self.owed and kind in (_TEXT, _BINARY) and told > 1
+        # A server opens each channel with an empty message: that is no status yet.
+        self._is_fresh = self.owed and kind in (_TEXT, _BINARY) and length > 1
         if kind == _CLOSE:
             self.owed = False
-        if told < 126:
-            return told
-        return int.from_bytes(self._head[2 : 4 if told == 126 else 10], "big")
+        if length < 126:
+            return length
+        return int.from_bytes(self._head[2 : 4 if length == 126 else 10], "big")
 
     def _is_edge(self) -> bool:
         return not self._left and not self._within
 
 
 def _close(code: int, reason: str) -> bytes:
-    told = reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore")
-    return code.to_bytes(2, "big") + told.encode()
+    text = reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore")
+    return code.to_bytes(2, "big") + text.encode()
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
-    """One message of a server: 64 KiB at most, unmasked, whole."""
+    """Encode one unmasked, unfragmented server message of at most 64 KiB."""
     head = bytes((_FINAL | kind,))
     if len(payload) < 126:
         return head + bytes((len(payload),)) + payload
@@ -245,15 +253,15 @@ def _frame(kind: int, payload: bytes) -> bytes:
 
 def edges(upgrade: bytes, protocol: str, *, commands: bool) -> Edges:
     """
-    What follows a session.
+    Return the frame boundaries of a new session.
 
-    :param upgrade: what the connection was upgraded to: ``websocket`` or ``SPDY/3.1``.
-    :param protocol: what the next hop chose, or empty.
-    :param commands: it is remote command (exec, attach) when the protocol's name says so:
-        those that forward ports use the same names for other channels.
+    :param upgrade: the protocol of the upgraded connection: ``websocket`` or ``SPDY/3.1``.
+    :param protocol: the subprotocol that the next hop chose, or empty.
+    :param commands: the request is for remote command (exec, attach).  Port forwarding uses the
+        same protocol names for other channels.
     """
-    known = protocol if commands and protocol in _KNOWN else None
-    return SPDYEdges(known) if upgrade == SPDY else WebSocketEdges(known)
+    remote_command = protocol if commands and protocol in _KNOWN else None
+    return SPDYEdges(remote_command) if upgrade == SPDY else WebSocketEdges(remote_command)
 
 
 _KNOWN = frozenset({*PROTOCOLS, *SPDY_PROTOCOLS, UNNAMED})

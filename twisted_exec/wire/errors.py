@@ -1,18 +1,18 @@
 """
-Who is to blame when a codec refuses.
+Errors of codecs, by whose fault they are.
 
-After h11: an error says whose fault it was, so the caller knows whether to
-hang up on the peer or to mend its own code.
+As in h11, the type of the error says whether the caller should hang up on the peer or fix its own
+code.
 """
 
 
 class ProtocolError(Exception):
-    """A protocol was not kept.  Raised only as one of its two subclasses."""
+    """A violated protocol.  Only the two subclasses are raised."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol: answer if the protocol says how, then hang up."""
+    """The peer violated the protocol: answer as the protocol prescribes, then hang up."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to break the protocol: a bug on this side."""
+    """We were about to violate the protocol: a bug on this side."""

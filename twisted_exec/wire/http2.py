@@ -1,9 +1,9 @@
 """
-HTTP/2's frames, as far as one must be taken out of them.
+Frames of HTTP/2, as far as GOAWAY needs it.
 
-The `h2` library takes a GOAWAY for the end of a connection, and whatever follows for an error.  Its
-sender may go on for hours with what it had begun before (RFC 9113, §6.8): so GOAWAYs are
-taken out of what comes, and the library sees the rest.
+The `h2` library treats GOAWAY as the end of the connection, and every later frame as an error.
+But a server may go on for hours with the requests that it has accepted (RFC 9113, §6.8).  So
+GOAWAY frames are cut out of the input, and the library sees the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _HEAD_BYTES = 9
 _MAX_FRAME_BYTES = 1 << 14
-"""Of a frame's payload: what a peer may send that was not allowed more (§4.2)."""
+"""The largest payload that a peer may send unless it was allowed more (RFC 9113, §4.2)."""
 
 _GOAWAY = 7
 _NUMBER = 0x7FFFFFFF
@@ -22,25 +22,26 @@ _NUMBER = 0x7FFFFFFF
 @dataclass(frozen=True)
 class GoneAway:
     """
-    The peer takes no further request.
+    The peer accepts no further requests.
 
-    :ivar last_stream: what has a higher number it never looked at.
+    :ivar last_stream: the peer has not processed any stream with a higher id.
     """
 
     last_stream: int
 
 
 class Frames:
-    """Cuts what comes, however it was split, behind whole frames."""
+    """Splits the input, however it is chunked, at frame boundaries."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def cut(self, data: bytes) -> Iterator[bytes | GoneAway]:
         """
-        Whole frames in runs, and each GOAWAY by itself, in order.
+        Yield complete frames in runs, with each GOAWAY on its own, in order.
 
-        :raises ValueError: a frame is longer than it may be, before it is collected, or is none.
+        :raises ValueError: a frame exceeds the size limit (checked before it is buffered), or is
+            malformed.
         """
         data, self._rest = self._rest + data, b""
         begun = at = 0
@@ -56,7 +57,7 @@ class Frames:
             yield data[begun:at]
 
     def _end_of(self, data: bytes, at: int) -> int | None:
-        """Where the frame ends that begins there; ``None`` while it is not whole."""
+        """Return the end of the frame that starts at ``at``; ``None`` while it is incomplete."""
         if len(data) - at < _HEAD_BYTES:
             return None
         size = int.from_bytes(data[at : at + 3], "big")

@@ -1,18 +1,16 @@
 """
-What the two ends of a console say besides bytes: sizes, signals, roles and endings.
+Control messages of a console session: terminal sizes, BREAK, roles, and how the session ended.
 
-A session ends with one ``Status`` document on the error channel.  Kubernetes
-knows three forms of it (success, a process's exit code, any other failure); we
-keep to them and put a word of our own into ``details.causes``, so that our own
-client can tell *why* and foreign ones still show the message.  Before version 4
-there is no document, only the message of a failure, and nothing for success.  Sources:
-``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers write),
-``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
+A session ends with one ``Status`` document on the error channel.  Kubernetes knows three forms of
+it: success, the exit code of a process, and any other failure.  We keep these forms and add a
+reason of our own to ``details.causes``: our client can tell *why* the session ended, and others
+still show the message.  Protocols before version 4 have no document, only the text of a failure,
+and nothing for success.  Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand`` (what servers
+write), ``k8s.io/client-go/tools/remotecommand/{v2,v4,resize}.go`` (what clients read).
 
-BREAK and the roles of viewers are ours.  They travel in the stream of sizes, as one more
-member of an object that repeats the size known last: an end of another make reads a size
-that it has already, and nothing else; so does a hop that decodes sizes and writes them
-again, where what is more is lost.
+BREAK and the roles of viewers are our own.  They travel in the stream of terminal sizes, as an
+extra member of an object that repeats the last size.  A foreign peer only sees a size that it
+already has.  A hop that decodes and re-encodes sizes drops the extra member.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from typing import Any
 from twisted_exec.wire.channel import V4, V4_BASE64, V5
 from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 
-# The vocabulary of endings.  ``COMPLETED`` without an exit code or with 0 is
-# Success on the wire, with another exit code NonZeroExitCode; every other word
-# is a Failure whose details.causes carry it.
+# Reasons for the end of a session.  ``COMPLETED`` with no exit code or 0 is Success on the wire,
+# with another exit code NonZeroExitCode.  Every other reason is a Failure that carries it in
+# details.causes.
 COMPLETED = "Completed"
 MACHINE_DELETED = "MachineDeleted"
 POOL_DELETED = "PoolDeleted"
@@ -42,7 +40,7 @@ CONSOLE_IN_USE = "ConsoleInUse"
 INTERNAL = "InternalError"
 
 STATUS_LIMIT_BYTES = 64 << 10
-"""A Status larger than this is refused unread."""
+"""A larger Status is rejected unparsed."""
 
 _WITH_STATUS = frozenset({V5, V4, V4_BASE64})
 _NO_SPACE = re.compile(rb"[^ \t\r\n]")
@@ -68,9 +66,9 @@ MAX_BREAK_MILLISECONDS = 5000
 @dataclass(frozen=True)
 class Break:
     """
-    The user asks for a BREAK on the line: a spacing condition longer than any character.
+    A user's request for a BREAK on the line: a spacing condition longer than any character.
 
-    :param milliseconds: how long, 1 to 5000.  A quarter of a second is what most use.
+    :param milliseconds: duration, 1 to 5000.  Most systems use a quarter of a second.
     """
 
     milliseconds: int = 250
@@ -97,12 +95,11 @@ class Role(Enum):
 @dataclass(frozen=True)
 class Ending:
     """
-    Why a session is over, as its last Status tells it.
+    Why a session ended, as its final Status reports it.
 
-    :param reason: one of the words above, for machines.
+    :param reason: one of the reasons above, for programs.
     :param message: for people: what ended, and why.
-    :param exit_code: the process's code (0 to 255) when a pty's process ended,
-        else ``None``.
+    :param exit_code: the exit code (0 to 255) of a pty's process, else ``None``.
     """
 
     reason: str
@@ -115,17 +112,17 @@ class Ending:
 
     @property
     def ok(self) -> bool:
-        """The status says Success: the session ended as its user wished."""
+        """True for a Success status: the session ended as its user intended."""
         return self.reason == COMPLETED and not self.exit_code
 
 
 def has_status(protocol: str) -> bool:
-    """Whether a protocol ends with a Status; those before version 4 end with a text."""
+    """Return whether a protocol ends with a Status; versions before 4 end with plain text."""
     return protocol in _WITH_STATUS
 
 
 def encode_ending(ending: Ending, protocol: str) -> bytes:
-    """What is sent on the error channel; empty when a text has nothing to say."""
+    """Encode the message for the error channel; may be empty in protocols with plain text."""
     if has_status(protocol):
         return encode_status(ending)
     text: str = _status(ending).get("message", "")
@@ -134,9 +131,9 @@ def encode_ending(ending: Ending, protocol: str) -> bytes:
 
 def decode_ending(document: bytes, protocol: str) -> Ending:
     """
-    Read what came on the error channel, all of it.
+    Decode everything that was received on the error channel.
 
-    A text that comes is a failure, whatever it says: there were no codes yet.
+    Any plain text is a failure: those protocols have no exit codes.
 
     :raises RemoteProtocolError: see :func:`decode_status`.
     """
@@ -149,9 +146,9 @@ def decode_ending(document: bytes, protocol: str) -> Ending:
 
 def encode_status(ending: Ending) -> bytes:
     """
-    The Status document for an ending, as JSON.
+    Encode the Status of an ending as JSON.
 
-    ``kind`` and ``apiVersion`` are left out, as Kubernetes servers do here.
+    ``kind`` and ``apiVersion`` are left out, as in Kubernetes' servers.
     """
     return json.dumps(_status(ending), separators=(",", ":")).encode()
 
@@ -162,8 +159,8 @@ def _status(ending: Ending) -> dict[str, Any]:
     status: dict[str, Any] = {"metadata": {}, "status": "Failure"}
     if ending.reason == COMPLETED:
         code = ending.exit_code
-        told = ending.message or f"command terminated with exit code {code}"
-        status["message"] = f"command terminated with non-zero exit code: {told}"
+        detail = ending.message or f"command terminated with exit code {code}"
+        status["message"] = f"command terminated with non-zero exit code: {detail}"
         status["reason"] = _EXIT_REASON
         status["details"] = {"causes": [{"reason": _EXIT_CAUSE, "message": str(code)}]}
         return status
@@ -178,14 +175,14 @@ def _status(ending: Ending) -> dict[str, Any]:
 
 def decode_status(document: bytes) -> Ending:
     """
-    Read the peer's Status.
+    Decode the peer's Status.
 
-    Foreign servers' failures, whose causes carry none of our words, become
-    ``INTERNAL`` with their message.
+    A failure of a foreign server, whose causes carry none of our reasons, becomes ``INTERNAL``
+    with its message.
 
-    :param document: the whole JSON text.  Empty means success, as client-go reads it.
-    :raises RemoteProtocolError: not a Status, too large, or an exit code that
-        is not a decimal from 0 to 255.
+    :param document: the complete JSON text.  Empty means success, as in client-go.
+    :raises RemoteProtocolError: the document is not a Status, is too large, or has an exit code
+        that is not a decimal from 0 to 255.
     """
     if not document:
         return Ending(COMPLETED)
@@ -244,11 +241,11 @@ def _causes(status: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _exit_code(causes: list[tuple[str, str]]) -> int:
-    for reason, told in causes:
+    for reason, value in causes:
         if reason == _EXIT_CAUSE:
-            # isdecimal() alone would let other scripts' digits through.
-            if told.isascii() and told.isdecimal() and len(told) <= 3 and int(told) <= 255:
-                return int(told)
+            # isdecimal() alone accepts the digits of other scripts.
+            if value.isascii() and value.isdecimal() and len(value) <= 3 and int(value) <= 255:
+                return int(value)
             raise RemoteProtocolError("status carries an exit code that is not 0 to 255")
     raise RemoteProtocolError("status says NonZeroExitCode without a code")
 
@@ -258,16 +255,16 @@ def _strip_exit_prefix(message: str) -> str:
 
 
 def encode_size(size: TerminalSize) -> bytes:
-    """A resize event: one JSON object and a newline, the keys capitalised as Go has them."""
+    """Encode a resize event: one JSON object and a newline, with keys capitalised as in Go."""
     return b'{"Width":%d,"Height":%d}\n' % (size.columns, size.rows)
 
 
 def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
     """
-    What a user asks for, in the stream of sizes.
+    Encode a user's request for the stream of sizes.
 
-    :param size: the one that was sent last, to be repeated; ``None`` if there was none,
-        which is told as zeros, as clients do that have no terminal.
+    :param size: the last size sent, which is repeated.  ``None`` if there was none: encoded as
+        zeros, as clients without a terminal do.
     """
     columns, rows = (0, 0) if size is None else (size.columns, size.rows)
     if isinstance(wish, Break):
@@ -277,11 +274,11 @@ def encode_wish(wish: Break | Role, size: TerminalSize | None) -> bytes:
 
 class SizeDecoder:
     """
-    Reads the stream of sizes, a sequence of JSON objects, and what else is in it.
+    Decodes the stream of sizes: a sequence of JSON objects, possibly with our requests.
 
-    Several objects may share a message and one may span several, so this keeps
-    what is incomplete.  The first bad object ends resizing for the session and
-    nothing else, as in Kubernetes: a wrong size is no reason to lose a console.
+    Several objects can share a message and one can span several, so incomplete input is buffered.
+    The first invalid object ends resizing for the session and nothing else, as in Kubernetes: a
+    wrong size is no reason to lose a console.
     """
 
     _LIMIT_BYTES = 1024
@@ -294,33 +291,35 @@ class SizeDecoder:
         """
         Take bytes of the resize channel.
 
-        :return: what became complete, oldest first.  Sizes with a zero (clients that
-            have no terminal yet) are left out, and so is the size beside a wish.  What
-            is no BREAK and no role that anybody knows is passed over, as any member
-            that is unknown.
+        :return: the complete events, oldest first.  This leaves out sizes with a zero (clients
+            that have no terminal yet), the size next to a request, and unknown or invalid
+            requests, as any unknown member.
         """
-        told: list[TerminalSize | Break | Role] = []
+        events: list[TerminalSize | Break | Role] = []
         if self._broken:
-            return told
+            return events
         self._pending += data
         start = self._behind_space(0)
         while not self._broken and (end := self._end_of_object(start)) is not None:
-            one = self._read(json.loads(self._pending[start:end]))
-            if one is not None:
-                told.append(one)
+            event = self._read(json.loads(self._pending[start:end]))
+            if event is not None:
+                events.append(event)
             start = self._behind_space(end)
-        # Trimmed once per call: a message full of objects must not cost its square.
+        # Trimmed once per call: once per object, a message full of objects would take quadratic
+        # time.
         self._pending = self._pending[start:]
         if len(self._pending) >= self._LIMIT_BYTES:
             self._give_up()
-        return told
+        return events
 
     def _behind_space(self, start: int) -> int:
-        found = _NO_SPACE.search(self._pending, start)
-        return found.start() if found else len(self._pending)
+        match = _NO_SPACE.search(self._pending, start)
+        return match.start() if match else len(self._pending)
 
     def _end_of_object(self, start: int) -> int | None:
-        """Where the object that begins at ``start`` ends; ``None`` while it is incomplete."""
+        """
+        Return the end of the object that starts at ``start``; ``None`` while it is incomplete.
+        """
         limit = start + self._LIMIT_BYTES
         if self._pending[start : start + 1] not in (b"", b"{"):
             self._give_up()
@@ -330,18 +329,18 @@ class SizeDecoder:
                 json.loads(self._pending[start:end])
                 return end
             except (ValueError, RecursionError):
-                end = self._pending.find(b"}", end, limit) + 1  # a nested one may end later
+                end = self._pending.find(b"}", end, limit) + 1  # the brace of a nested object
         return None
 
     def _read(self, document: dict[str, Any]) -> TerminalSize | Break | Role | None:
-        # Go matches keys without regard to case; the last one wins.
+        # Go matches keys case-insensitively; the last one wins.
         keys = {key.lower(): value for key, value in document.items()}
         width, height = keys.get("width", 0), keys.get("height", 0)
         for cells in (width, height):
             if type(cells) is not int or not 0 <= cells <= 0xFFFF:
                 self._give_up()
                 return None
-        wish = _wish(keys)
+        wish = _request(keys)
         if wish is not None:
             return wish
         return TerminalSize(width, height) if width and height else None
@@ -350,7 +349,7 @@ class SizeDecoder:
         self._broken, self._pending = True, b""
 
 
-def _wish(keys: dict[str, Any]) -> Break | Role | None:
+def _request(keys: dict[str, Any]) -> Break | Role | None:
     milliseconds, role = keys.get("break"), keys.get("role")
     if type(milliseconds) is int and 1 <= milliseconds <= MAX_BREAK_MILLISECONDS:
         return Break(milliseconds)

@@ -1,20 +1,19 @@
 """
-A console over SPDY, without I/O: its channels as streams of one connection.
+A console over SPDY, sans I/O: its channels as the streams of one connection.
 
-The client opens a stream for each channel and says which by a header
-(``streamtype``); it waits for each answer before it opens the next one.  The
-server begins when all that it waits for are there.  What it waits for it may not
-know: our own proxies pass on no more than the connection.  Then the error stream
-and output are enough, which clients open early; input and sizes may join later, and
-whatever comes on them waits for the beginning.  What never comes is not waited for
-longer than the adapter's patience (:meth:`ServerStreams.settle`).
+The client opens one stream per channel, named in a header (``streamtype``), and waits for each
+answer before it opens the next stream.  The server starts when all expected streams are open.  It
+may not know which to expect, because our own proxies only forward the connection.  Then the error
+stream and stdout are enough, which clients open early; stdin and sizes may follow, and events
+before the start are buffered.  Missing streams only delay the start until the adapter's timeout
+(:meth:`ServerStreams.settle`).
 
-At the end the server writes how it ended on the error stream, resets what it reads,
-ends what it writes, and waits for the client to go.  A stream that is opened so
-late gets its end at once: clients wait half a minute for an answer.
+At the end the server writes the ending to the error stream, resets the streams that it reads, ends
+those that it writes, and waits for the client to leave.  A stream that is opened only then is
+ended at once: clients wait half a minute for an answer.
 
-Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``,
-``k8s.io/cri-streaming`` (its order at the end), ``k8s.io/client-go/tools/remotecommand``.
+Sources: ``k8s.io/kubelet/pkg/cri/streaming/remotecommand/httpstream.go``, ``k8s.io/cri-streaming``
+(the order at the end), ``k8s.io/client-go/tools/remotecommand``.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from twisted_exec.wire.upgrade import values
 V2 = "v2.channel.k8s.io"
 V3 = "v3.channel.k8s.io"
 SPDY_PROTOCOLS = (V4, V3, V2, V1)
-"""What we speak over SPDY, the one we like best first.  There is no version 5."""
+"""The SPDY protocols that we support, in order of preference.  There is no version 5."""
 
 MAX_STREAMS = len(Channel)
-"""Of one console."""
+"""Limit for one console."""
 
 HELD_BYTES = 64 << 10
-"""Of what comes before the beginning, each piece counted with what it costs to keep it."""
+"""Limit for buffered events before the start; each counts with its overhead."""
 
 _PIECE_COST = 256
 
@@ -62,24 +61,24 @@ _ENDED = frozenset({Channel.ERROR, Channel.STDOUT, Channel.STDERR})
 _ORDER = (Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.STDERR, Channel.RESIZE)
 
 TERMINAL = frozenset({Channel.ERROR, Channel.STDIN, Channel.STDOUT, Channel.RESIZE})
-"""What a console with a terminal has."""
+"""The streams of a console with a terminal."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The streams are there; comes once, before any data."""
+    """All streams are open.  Comes once, before any data."""
 
 
 @dataclass(frozen=True)
 class PeerDone:
-    """The peer has said all, and nothing follows: it is time to go."""
+    """The peer has finished, and no event follows: it is time to leave."""
 
 
 ConsoleEvent = Ready | StreamData | StreamClosed | PingReceived | PongReceived | PeerDone
 
 
 class _Streams(ABC):
-    """What both ends share: channels, and what waits for the beginning."""
+    """Common part of both ends: the channels, and the events that wait for the start."""
 
     def __init__(self, protocol: str, *, client: bool) -> None:
         self.protocol = protocol
@@ -88,18 +87,18 @@ class _Streams(ABC):
         self._ids: dict[Channel, int] = {}
         self._channels: dict[int, Channel] = {}
         self._events: deque[ConsoleEvent] = deque()
-        self._held: deque[ConsoleEvent] = deque()
-        self._held_bytes = 0
+        self._early: deque[ConsoleEvent] = deque()
+        self._early_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes, in any split."""
+        """Take received bytes in any chunks."""
         self._connection.feed(data)
 
     def next_event(self) -> ConsoleEvent | None:
         """
-        What happened next; ``None`` until more was fed.
+        Return the next event; ``None`` until more is fed.
 
-        :raises RemoteProtocolError: the peer broke the protocol; nothing more is read.
+        :raises RemoteProtocolError: the peer violated the protocol; nothing more is read.
         """
         while not self._events:
             event = self._connection.next_event()
@@ -109,36 +108,36 @@ class _Streams(ABC):
         return self._events.popleft()
 
     def data_to_send(self) -> bytes:
-        """What is to be sent now; may be empty."""
+        """Return and forget the outgoing bytes; may be empty."""
         return self._connection.data_to_send()
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Send data; it is dropped when the channel has no stream, or one that takes no more."""
+        """Send data; without a stream that can still send, it is dropped."""
         stream_id = self._ids.get(channel)
         if stream_id is not None and self._connection.can_send(stream_id):
             self._connection.send(stream_id, data)
 
     def end(self, channel: Channel) -> None:
-        """There is no more on a channel."""
+        """End our direction of a channel."""
         stream_id = self._ids.get(channel)
         if stream_id is not None and self._connection.can_send(stream_id):
             self._connection.send(stream_id, b"", fin=True)
 
     def ping(self) -> None:
-        """Ask for an answer, unless all is said."""
+        """Ask the peer for an answer, unless we have sent GOAWAY."""
         if not self._connection.gone:
             self._connection.ping()
 
     def answer(self, ping: PingReceived) -> None:
-        """Answer the peer's question, unless all is said."""
+        """Answer the peer's ping, unless we have sent GOAWAY."""
         if not self._connection.gone:
             self._connection.answer(ping.ping_id)
 
     def go_away(self, *, broken: bool = False) -> None:
         """
-        Say that this was all; nothing is sent any more.
+        Send GOAWAY; nothing is sent after it.
 
-        :param broken: the peer broke the protocol.
+        :param broken: the peer violated the protocol.
         """
         self._connection.go_away(GOING_WRONG if broken else GOING_WELL)
 
@@ -146,7 +145,7 @@ class _Streams(ABC):
         if isinstance(event, DataReceived):
             channel = self._channels.get(event.stream_id)
             if channel is not None:
-                self._tell(StreamData(channel, event.data), _PIECE_COST + len(event.data))
+                self._report(StreamData(channel, event.data), _PIECE_COST + len(event.data))
         elif isinstance(event, StreamEnded | StreamReset):
             channel = self._channels.get(event.stream_id)
             if channel is not None:
@@ -159,28 +158,28 @@ class _Streams(ABC):
 
     @abstractmethod
     def _closed(self, channel: Channel, reset: bool) -> None:
-        """The peer sends no more on a channel."""
+        """Handle the end of the peer's direction of a channel."""
 
-    def _tell(self, event: ConsoleEvent, size: int = 0) -> None:
-        """Tell of ``event``, behind the beginning."""
+    def _report(self, event: ConsoleEvent, size: int = 0) -> None:
+        """Report an event now, or after the start."""
         if self.ready:
             self._events.append(event)
             return
-        self._held.append(event)
-        self._held_bytes += size
-        if self._held_bytes > HELD_BYTES:
+        self._early.append(event)
+        self._early_bytes += size
+        if self._early_bytes > HELD_BYTES:
             self._too_early()
 
     def _too_early(self) -> None:
-        """More came before the beginning than is held."""
+        """Handle the overflow of the buffer before the start."""
         raise RemoteProtocolError("data before all streams were open")
 
     def _begin(self) -> None:
         if not self.ready:
             self.ready = True
             self._events.append(Ready())
-            self._events.extend(self._held)
-            self._held.clear()
+            self._events.extend(self._early)
+            self._early.clear()
 
 
 class ServerStreams(_Streams):
@@ -188,7 +187,7 @@ class ServerStreams(_Streams):
     The machine's end.
 
     :param protocol: one of :data:`SPDY_PROTOCOLS`.
-    :param expected: the channels that the request says will come, if it does.
+    :param expected: the channels that the request announces, if it does.
     """
 
     def __init__(self, protocol: str, expected: frozenset[Channel] | None = None) -> None:
@@ -197,13 +196,13 @@ class ServerStreams(_Streams):
         self._status: bytes | None = None
 
     def start(self) -> None:
-        """The client begins."""
+        """Start; the client opens the streams."""
 
     def settle(self) -> bool:
         """
-        Wait no longer: begin with the streams that there are.
+        Stop waiting, and start with the streams that are open.
 
-        :return: whether there are any.
+        :return: whether any stream is open.
         """
         if self._ids:
             self._begin()
@@ -211,16 +210,16 @@ class ServerStreams(_Streams):
 
     def finish(self, document: bytes) -> None:
         """
-        Say how it ended, to streams that are opened later as well; the client leaves next.
+        Report the ending, also to streams that are opened later; the client leaves next.
 
-        :param document: as :func:`~twisted_exec.wire.remotecommand.encode_ending` makes it.
+        :param document: the result of :func:`~twisted_exec.wire.remotecommand.encode_ending`.
         """
         self._status = document
         for channel in list(self._ids):
             self._finish(channel)
 
     def leave(self) -> None:
-        """All is said; the same as :meth:`go_away`."""
+        """Leave; the same as :meth:`go_away`."""
         self.go_away()
 
     def _finish(self, channel: Channel) -> None:
@@ -232,8 +231,8 @@ class ServerStreams(_Streams):
         elif channel is Channel.ERROR:
             self._connection.send(stream_id, self._status or b"", fin=True)
         elif not (self.protocol == V1 and self._status and Channel.ERROR in self._ids):
-            # A client of version 1 takes the end of its output for success, whatever
-            # comes on the error stream; when something does, it leaves by itself.
+            # A version 1 client takes the end of stdout for success, whatever comes on the error
+            # stream.  If that carries something, the client leaves by itself.
             self._connection.send(stream_id, b"", fin=True)
 
     def _take(self, event: Event) -> None:
@@ -243,14 +242,14 @@ class ServerStreams(_Streams):
             super()._take(event)
 
     def _opened(self, event: StreamOpened) -> None:
-        told = b"".join(values(event.headers, STREAM_TYPE)[:1]).lower()
-        channel = _CHANNELS.get(told)
+        stream_type = b"".join(values(event.headers, STREAM_TYPE)[:1]).lower()
+        channel = _CHANNELS.get(stream_type)
         if channel in self._ids:
             self._connection.reset(event.stream_id)
             return
         self._connection.accept(event.stream_id)
         if channel is None:
-            return  # answered and passed over, as kubelets do with types they do not know
+            return  # accepted and ignored: kubelets do so with unknown types
         self._ids[channel], self._channels[event.stream_id] = event.stream_id, channel
         if self._status is not None:
             self._finish(channel)
@@ -258,52 +257,52 @@ class ServerStreams(_Streams):
             self._begin()
 
     def _closed(self, channel: Channel, reset: bool) -> None:
-        # A reset is an end as well: clients reset their input when they leave.
+        # A reset is an end, too: clients reset stdin when they leave.
         if channel is Channel.STDIN:
-            self._tell(StreamClosed(channel))
+            self._report(StreamClosed(channel))
 
     def _too_early(self) -> None:
-        self._begin()  # a client that has so much to say has opened all it wants
+        self._begin()  # a client with so much input has opened all the streams it wants
 
 
 class ClientStreams(_Streams):
     """
     The user's end.
 
-    :param protocol: the one that the server chose, of :data:`SPDY_PROTOCOLS`.
-    :param channels: those to open, in Kubernetes' order whatever theirs is.  Servers
-        wait for what the request asked for, and some for a terminal's whatever it did.
-        ``RESIZE`` is left out where the version has no sizes.
+    :param protocol: the one of :data:`SPDY_PROTOCOLS` that the server chose.
+    :param channels: the channels to open, always in Kubernetes' order.  Servers wait for the
+        streams that the request announced, and some for a terminal's in any case.  ``RESIZE`` is
+        left out in versions without sizes.
     """
 
     def __init__(self, protocol: str, channels: Collection[Channel] = TERMINAL) -> None:
         super().__init__(protocol, client=True)
         has_sizes = protocol in (V3, V4)
-        self._wanted = deque(
+        self._to_open = deque(
             channel
             for channel in _ORDER
             if channel in {Channel.ERROR, *channels}
             and (has_sizes or channel is not Channel.RESIZE)
         )
-        self._awaited: Channel | None = None  # it has not been answered yet
-        self._open = set(self._wanted) & _ENDED
+        self._awaited: Channel | None = None  # waiting for the server's answer
+        self._open = set(self._to_open) & _ENDED
 
     def start(self) -> None:
         """Open the first stream."""
-        self._awaited = channel = self._wanted.popleft()
+        self._awaited = channel = self._to_open.popleft()
         stream_id = self._connection.open([(STREAM_TYPE, channel.name.lower().encode())])
         self._ids[channel], self._channels[stream_id] = stream_id, channel
 
     def settle(self) -> bool:
         """
-        Wait no longer.
+        Stop waiting.
 
-        :return: whether all streams are there; without them there is no session.
+        :return: whether all streams are open; without them there is no session.
         """
         return self.ready
 
     def leave(self) -> None:
-        """Reset what is open, and go away."""
+        """Reset the open streams and send GOAWAY."""
         if not self._connection.gone:
             for stream_id in self._channels:
                 self._connection.reset(stream_id)
@@ -317,7 +316,7 @@ class ClientStreams(_Streams):
 
     def _next(self) -> None:
         self._awaited = None
-        if self._wanted:
+        if self._to_open:
             self.start()
         else:
             self._begin()
@@ -326,14 +325,14 @@ class ClientStreams(_Streams):
         if channel is self._awaited and reset:
             self._refused(channel)
             return
-        # Older kubelets reset all streams when they are done.  Where success has a
-        # Status, its absence is none; where it has not, that is how it looks.
+        # Older kubelets reset all streams at the end.  In a protocol with a Status, a reset error
+        # stream carries none; in one without, this is what success looks like.
         if channel is not Channel.ERROR or not (reset and has_status(self.protocol)):
-            self._tell(StreamClosed(channel))
+            self._report(StreamClosed(channel))
         self._open.discard(channel)
         if not self._open:
             self._begin()
-            self._tell(PeerDone())
+            self._report(PeerDone())
 
     def _refused(self, channel: Channel) -> None:
         if channel is not Channel.RESIZE:

@@ -1,9 +1,8 @@
 """
-The client's half of SOCKS version 5, without I/O (RFC 1928; passwords RFC 1929).
+Client side of SOCKS version 5, sans I/O (RFC 1928; passwords: RFC 1929).
 
-Three questions and answers before the proxy is out of the way: which way of
-authenticating, the password if that was the way, and where to connect to.  Names are
-resolved by the proxy, which is often the only one who can.
+Up to three exchanges precede the connection: the authentication method, the password if the proxy
+wants one, and the target.  The proxy resolves names, since it is often the only host that can.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _REPLIES = {
     3: "network unreachable",
     4: "host unreachable",
     5: "connection refused",
-    6: "it took too long",
-    7: "it does not know the command",
-    8: "it does not know the kind of address",
+    6: "the TTL expired",
+    7: "command not supported",
+    8: "address type not supported",
 }
 
 
 class SocksRefused(Exception):
-    """The proxy keeps the protocol, and will not.  The message says why."""
+    """The proxy follows the protocol and refuses.  The message says why."""
 
 
 class _Step(Enum):
@@ -43,46 +42,46 @@ class _Step(Enum):
 
 class Socks5Client:
     """
-    Asks for one connection.
+    One connection request.
 
-    Send :meth:`greeting`, then whatever :meth:`receive` returns, until :attr:`done`;
-    what the other end has already said is then in :attr:`trailing`.
+    Send :meth:`greeting`, then everything that :meth:`receive` returns, until :attr:`done`.
+    :attr:`trailing` then holds what the target has already sent.
 
     :param host: name or address, without brackets.
-    :param username: 255 bytes at most, as is ``password``; empty for none.
-    :raises ValueError: something is too long for the protocol.
+    :param username: at most 255 bytes, as is ``password``; empty for none.
+    :raises ValueError: a value is too long for the protocol.
     """
 
     def __init__(self, host: str, port: int, username: str = "", password: str = "") -> None:
         self._target = _address(host) + port.to_bytes(2, "big")
         self._login = b""
         if username or password:
-            self._login = b"\1" + _counted(username.encode()) + _counted(password.encode())
+            self._login = b"\1" + _with_length(username.encode()) + _with_length(password.encode())
         self._step = _Step.METHOD
         self._received = b""
 
     @property
     def done(self) -> bool:
-        """The connection is there."""
+        """True once the connection is established."""
         return self._step is _Step.DONE
 
     @property
     def trailing(self) -> bytes:
-        """What came behind the last answer: no longer the proxy's words."""
+        """The bytes after the last answer: they come from the target, not from the proxy."""
         return self._received
 
     def greeting(self) -> bytes:
-        """The first bytes to send."""
+        """Return the first bytes to send."""
         methods = bytes([_NO_AUTHENTICATION, _PASSWORD] if self._login else [_NO_AUTHENTICATION])
-        return bytes([_VERSION]) + _counted(methods)
+        return bytes([_VERSION]) + _with_length(methods)
 
     def receive(self, data: bytes) -> bytes:
         """
-        Take what the proxy says, in any split.
+        Take received bytes in any chunks.
 
-        :return: what to send now, often nothing.
-        :raises SocksRefused: it will not.
-        :raises RemoteProtocolError: it does not speak SOCKS 5.
+        :return: bytes to send, often none.
+        :raises SocksRefused: the proxy refuses.
+        :raises RemoteProtocolError: the peer does not speak SOCKS 5.
         """
         self._received += data
         answer = b""
@@ -92,31 +91,31 @@ class Socks5Client:
         return answer
 
     def _size(self) -> int:
-        """How long the message under way is; 0 while that is not known."""
+        """Return the length of the message under way; 0 while it is unknown."""
         if self._received[:1] not in (b"", bytes([1 if self._step is _Step.PASSWORD else 5])):
             raise RemoteProtocolError("the proxy does not speak SOCKS version 5")
         if self._step is not _Step.REPLY:
             return 2
         if len(self._received) >= 2 and self._received[1]:
-            return 2  # proxies may leave out the rest of a refusal
+            return 2  # proxies may omit the rest of a refusal
         if len(self._received) < 5:
             return 0
         sizes = {_IPV4: 4, _IPV6: 16, _NAME: 1 + self._received[4]}
         try:
             return 6 + sizes[self._received[3]]
         except KeyError:
-            raise RemoteProtocolError("the proxy tells an unknown kind of address") from None
+            raise RemoteProtocolError("the proxy answers with an unknown address type") from None
 
     def _next(self, message: bytes) -> bytes:
-        told = message[1]
+        code = message[1]
         if self._step is _Step.METHOD:
-            return self._method(told)
+            return self._method(code)
         if self._step is _Step.PASSWORD:
-            if told:
+            if code:
                 raise SocksRefused("the proxy does not accept the user name and password")
             return self._request()
-        if told:
-            raise SocksRefused(f"the proxy says: {_REPLIES.get(told, f'failure {told}')}")
+        if code:
+            raise SocksRefused(f"the proxy says: {_REPLIES.get(code, f'failure {code}')}")
         self._step = _Step.DONE
         return b""
 
@@ -127,9 +126,9 @@ class Socks5Client:
         if method == _NO_AUTHENTICATION:
             return self._request()
         if method == _NONE_ACCEPTABLE:
-            wants = "another way of authenticating" if self._login else "a user name and password"
+            wants = "another authentication method" if self._login else "a user name and password"
             raise SocksRefused(f"the proxy wants {wants}")
-        raise RemoteProtocolError("the proxy chose a way of authenticating that was not offered")
+        raise RemoteProtocolError("the proxy chose an authentication method that was not offered")
 
     def _request(self) -> bytes:
         self._step = _Step.REPLY
@@ -140,11 +139,11 @@ def _address(host: str) -> bytes:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return bytes([_NAME]) + _counted(host.encode("ascii" if host.isascii() else "idna"))
+        return bytes([_NAME]) + _with_length(host.encode("ascii" if host.isascii() else "idna"))
     return bytes([_IPV4 if address.version == 4 else _IPV6]) + address.packed
 
 
-def _counted(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     if len(data) > 255:
         raise ValueError("SOCKS carries names and passwords of 255 bytes at most")
     return bytes([len(data)]) + data

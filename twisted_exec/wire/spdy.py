@@ -1,18 +1,19 @@
 """
-One end of a SPDY/3.1 connection, without I/O: bytes in, events out.
+One end of a SPDY/3.1 connection, sans I/O: bytes in, events out.
 
-What is here is what Kubernetes uses of SPDY, with the manners of its Go
-implementation, which all clients and servers were tried against:
+This is the part of SPDY that Kubernetes uses, with the behaviour of its Go implementation, against
+which all clients and servers were tested:
 
-* A stream carries data in neither direction before it was answered; data that
-  comes sooner is thrown away, as it is there.
-* There is no flow control.  Who cannot take more stops reading, all streams at once.
-* A stream that cannot be is reset, and the connection goes on; a frame that cannot
-  be read ends the connection.
-* GOAWAY is the last frame: nothing is sent behind it, and nothing is read.
+* A stream carries no data in either direction before it is accepted.  Earlier data is discarded,
+  as in Go.
+* There is no flow control.  An end that cannot accept more stops reading, which blocks all streams
+  at once.
+* A stream that cannot be opened is reset, and the connection continues.  A malformed frame ends
+  the connection.
+* GOAWAY is the last frame: nothing is sent after it, and nothing is read.
 
-Whoever reads ``next_event`` answers a :class:`StreamOpened` before asking for the
-next event.  What is to be sent is collected in ``data_to_send``.
+The caller of ``next_event`` answers a :class:`StreamOpened` before it asks for the next event.
+Outgoing bytes accumulate in ``data_to_send``.
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``{connection,stream}.go``.
@@ -48,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StreamOpened:
-    """The peer opened a stream, which is to be accepted or reset now."""
+    """The peer opened a stream: accept or reset it now."""
 
     stream_id: int
     headers: Headers
@@ -56,14 +57,14 @@ class StreamOpened:
 
 @dataclass(frozen=True)
 class StreamAccepted:
-    """The peer took a stream of ours: data may be sent."""
+    """The peer accepted our stream: data may be sent."""
 
     stream_id: int
 
 
 @dataclass(frozen=True)
 class DataReceived:
-    """``data``: 1 byte to 32 KiB of a stream."""
+    """1 byte to 32 KiB of a stream's data."""
 
     stream_id: int
     data: bytes
@@ -71,14 +72,14 @@ class DataReceived:
 
 @dataclass(frozen=True)
 class StreamEnded:
-    """The peer sends no more on a stream."""
+    """The peer closed its direction of a stream."""
 
     stream_id: int
 
 
 @dataclass(frozen=True)
 class StreamReset:
-    """The peer sends no more on a stream, and takes no more; it may be of those it refused."""
+    """The peer ended a stream in both directions, or refused it."""
 
     stream_id: int
     status: int
@@ -86,21 +87,21 @@ class StreamReset:
 
 @dataclass(frozen=True)
 class PingReceived:
-    """The peer wants an answer; of several, the latest will do."""
+    """The peer expects an answer; answering the latest of several is enough."""
 
     ping_id: int
 
 
 @dataclass(frozen=True)
 class PongReceived:
-    """The peer answered a ping of ours."""
+    """The peer answered our ping."""
 
     ping_id: int
 
 
 @dataclass(frozen=True)
 class GoAwayReceived:
-    """The peer reads no more; nothing follows.  ``status``: 0 when all is well."""
+    """The peer stops reading; no event follows.  ``status`` is 0 for a regular end."""
 
     status: int
 
@@ -119,21 +120,21 @@ Event = (
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream that is open in one direction at least."""
+    """A stream that is open in at least one direction."""
 
     ours: bool
     answered: bool
-    sends: bool  # we may send more
-    receives: bool  # so may the peer
+    sends: bool  # we may send
+    receives: bool  # the peer may send
 
 
 class Connection:
     """
     One end of a connection.
 
-    :param client: ours is the side that asked for the upgrade; its stream ids
-        and pings are odd, the server's are even.
-    :param max_streams: of the peer's, at once; more are refused.
+    :param client: we are the side that requested the upgrade; its stream ids and ping ids are odd,
+        the server's are even.
+    :param max_streams: limit for concurrent streams of the peer; further streams are refused.
     """
 
     def __init__(self, *, client: bool, max_streams: int) -> None:
@@ -141,26 +142,26 @@ class Connection:
         self._streams: dict[int, _Stream] = {}
         self._parity = 1 if client else 0
         self._next_id = self._next_ping = 1 if client else 2
-        self._last_id = 0  # the highest of the peer's that was good
+        self._last_id = 0  # the highest id of the peer's valid streams
         self._max_streams = max_streams
         self._events: deque[Event] = deque()
         self._out: list[bytes | memoryview] = []
-        self._deaf = False  # nothing more is read
-        self._gone = False  # nothing more is sent
+        self._deaf = False  # reading has ended
+        self._gone = False  # sending has ended
 
-    # What came.
+    # Receiving.
 
     def feed(self, data: bytes) -> None:
-        """Take bytes, in any split; what comes behind the end is thrown away."""
+        """Take received bytes in any chunks.  Bytes after the end are discarded."""
         if not self._deaf:
             self._reader.feed(data)
 
     def next_event(self) -> Event | None:
         """
-        What happened next; ``None`` until more was fed.
+        Return the next event; ``None`` until more is fed.
 
-        :raises RemoteProtocolError: the peer broke the protocol: say so with
-            :meth:`go_away`, and hang up.  Nothing more is read.
+        :raises RemoteProtocolError: the peer violated the protocol: call :meth:`go_away`, and hang
+            up.  Nothing more is read.
         """
         try:
             while not self._events and not self._deaf:
@@ -233,7 +234,7 @@ class Connection:
             self._events.append(PingReceived(frame.ping_id))
 
     def _ended(self, stream_id: int) -> None:
-        """The peer sends no more."""
+        """Handle the end of the peer's direction."""
         stream = self._streams.get(stream_id)
         if stream is not None and stream.receives:
             stream.receives = False
@@ -244,10 +245,10 @@ class Connection:
         if not stream.sends and not stream.receives:
             del self._streams[stream_id]
 
-    # What goes.
+    # Sending.
 
     def data_to_send(self) -> bytes:
-        """What is to be sent now, and is not given out again; may be empty."""
+        """Return and forget the outgoing bytes; may be empty."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -256,10 +257,10 @@ class Connection:
         """
         Open a stream.
 
-        Go's server checks the order of ids where it no longer knows the order of
-        frames: open the next one when this one was answered.
+        Go's server checks that ids are in order at a point where frames may already have been
+        reordered: open the next stream only after this one is answered.
 
-        :return: its id, that :class:`StreamAccepted` or :class:`StreamReset` will name.
+        :return: the stream id, which :class:`StreamAccepted` or :class:`StreamReset` will carry.
         """
         stream_id, self._next_id = self._next_id, self._next_id + 2
         self._send(self._writer.syn_stream(stream_id, headers))
@@ -268,9 +269,9 @@ class Connection:
 
     def accept(self, stream_id: int) -> None:
         """
-        Take a stream of the peer's.
+        Accept a stream of the peer.
 
-        :raises LocalProtocolError: there is no such stream to be taken.
+        :raises LocalProtocolError: no such stream is waiting for an answer.
         """
         stream = self._streams.get(stream_id)
         if stream is None or stream.ours or stream.answered:
@@ -279,16 +280,18 @@ class Connection:
         stream.answered = True
 
     def can_send(self, stream_id: int) -> bool:
-        """Whether data may be sent: the stream is answered, and neither side has ended it."""
+        """
+        Return whether data may be sent: the stream is accepted and neither side has ended it.
+        """
         stream = self._streams.get(stream_id)
         return stream is not None and stream.answered and stream.sends and not self._gone
 
     def send(self, stream_id: int, data: bytes, *, fin: bool = False) -> None:
         """
-        Send data, in frames of 32 KiB at most.
+        Send data, in frames of at most 32 KiB.
 
-        :param fin: there is no more.
-        :raises LocalProtocolError: not :meth:`can_send`.
+        :param fin: end our direction of the stream.
+        :raises LocalProtocolError: :meth:`can_send` is false.
         """
         if not self.can_send(stream_id):
             raise LocalProtocolError(f"stream {stream_id} takes no data")
@@ -300,16 +303,16 @@ class Connection:
 
     def reset(self, stream_id: int, status: int = CANCEL) -> None:
         """
-        End a stream in both directions; refuse one that was not answered yet.
+        End a stream in both directions, or refuse an unanswered one.
 
-        Like Go, says nothing of a stream whose own direction was ended before.
+        Like Go, send nothing for a stream whose own direction has already ended.
         """
         stream = self._streams.pop(stream_id, None)
         if stream is not None and stream.sends:
             self._send(frames.rst_stream(stream_id, status))
 
     def ping(self) -> None:
-        """Ask for an answer."""
+        """Ask the peer for an answer."""
         ping_id, self._next_ping = self._next_ping, self._next_ping + 2
         self._send(frames.ping(ping_id))
 
@@ -318,14 +321,14 @@ class Connection:
         self._send(frames.ping(ping_id))
 
     def go_away(self, status: int = GOING_WELL) -> None:
-        """Say that this was all.  Repeated calls do nothing."""
+        """Send GOAWAY.  Repeated calls do nothing."""
         if not self._gone:
             self._send(frames.go_away(self._last_id, status))
             self._gone = True
 
     @property
     def gone(self) -> bool:
-        """Nothing more may be sent."""
+        """True once sending has ended."""
         return self._gone
 
     def _send(self, frame: bytes) -> None:

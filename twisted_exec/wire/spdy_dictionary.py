@@ -1,10 +1,10 @@
 """
-What both sides of a SPDY/3 connection know before its first header block.
+The compression dictionary of SPDY/3, which both ends know before the first header block.
 
-zlib looks for repetitions in it, so that even the first block is short.  It is
-part of the protocol, byte for byte: SPDY Protocol, Draft 3, section 2.6.10.1.
-There it is a table of bytes; read as text it is words in the form that a header
-block has (a length of four bytes, the word), and then what values hold.
+zlib finds repetitions in it, so that even the first block is short.  It is part of the protocol, byte
+for byte: SPDY Protocol, Draft 3, section 2.6.10.1, where it is a table of bytes.  As text it is a list
+of words in the form of a header block (a length of four bytes, then the word), followed by common
+values.
 """
 
 from __future__ import annotations

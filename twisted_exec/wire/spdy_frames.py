@@ -1,15 +1,14 @@
 """
-The frames of SPDY/3.1: bytes in, frames out, and frames as bytes.
+Frames of SPDY/3.1: bytes in, frames out, and the reverse.
 
-A frame has a head of eight bytes.  A *control* frame's begins with a set bit and
-names a version and a type, a *data* frame's names a stream; both go on with eight
-flags and a length of 24 bits.  Control frames are short, and are read when they
-are whole; what a head announces is checked before a byte of it is kept.  Data
-frames may be 16 MiB long, so their payload is handed on as it comes, in pieces.
+A frame has a header of eight bytes.  In a *control* frame it starts with a set bit, a version and
+a type; in a *data* frame with a stream id.  Both continue with eight flags and a length of 24
+bits.  Control frames are short, and are parsed when they are complete; the announced length is
+checked before any payload is buffered.  Data frames can be 16 MiB long, so their payload is
+returned in pieces as it arrives.
 
-What is not in Kubernetes' use of SPDY is read where Go reads it (SETTINGS,
-WINDOW_UPDATE, more HEADERS) and is an end of the connection where Go ends it
-(NOOP, CREDENTIAL, whatever is unknown).
+Parts of SPDY that Kubernetes does not use are read if Go reads them (SETTINGS, WINDOW_UPDATE,
+further HEADERS), and end the connection if Go ends it there (NOOP, CREDENTIAL, unknown types).
 
 Sources: SPDY Protocol, Draft 3, section 2; ``github.com/moby/spdystream``,
 ``spdy/{types,read,write}.go``.
@@ -25,12 +24,12 @@ from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy_headers import MAX_BLOCK_BYTES, HeaderReader, Headers, HeaderWriter
 
 PIECE_BYTES = 32 << 10
-"""Of the payload of data frames: so much is handed on, and sent, at once at most."""
+"""The largest piece of a data frame's payload that is returned or sent at once."""
 
 MAX_SETTINGS = 64
-"""Of one frame."""
+"""Limit for one frame."""
 
-# The results of a stream, in RST_STREAM, and of a connection, in GOAWAY.
+# Status codes: of a stream in RST_STREAM, of a connection in GOAWAY.
 PROTOCOL_ERROR, REFUSED_STREAM, CANCEL = 1, 3, 5
 GOING_WELL, GOING_WRONG = 0, 1
 
@@ -46,7 +45,7 @@ _ID_MASK = 0x7FFFFFFF
 
 @dataclass(frozen=True)
 class SynStream:
-    """A stream is opened."""
+    """Opens a stream."""
 
     stream_id: int
     headers: Headers
@@ -56,7 +55,7 @@ class SynStream:
 
 @dataclass(frozen=True)
 class SynReply:
-    """A stream is taken."""
+    """Accepts a stream."""
 
     stream_id: int
     headers: Headers = ()
@@ -65,7 +64,7 @@ class SynReply:
 
 @dataclass(frozen=True)
 class RstStream:
-    """A stream is ended in both directions.  ``status``: one of the results above, or another."""
+    """Ends a stream in both directions.  ``status``: one of the codes above, or another."""
 
     stream_id: int
     status: int
@@ -73,21 +72,21 @@ class RstStream:
 
 @dataclass(frozen=True)
 class Settings:
-    """``(identifier with its flags in the highest byte, value)``, 64 at most."""
+    """Pairs of ``(identifier with its flags in the highest byte, value)``, at most 64."""
 
     values: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Ping:
-    """To be sent back as it is, when its number is one of the peer's."""
+    """To be echoed if its id has the peer's parity."""
 
     ping_id: int
 
 
 @dataclass(frozen=True)
 class GoAway:
-    """The last frame: its sender reads no more."""
+    """The last frame: its sender stops reading."""
 
     last_stream_id: int
     status: int
@@ -95,7 +94,7 @@ class GoAway:
 
 @dataclass(frozen=True)
 class MoreHeaders:
-    """Headers of a stream that is open (type HEADERS)."""
+    """Further headers of an open stream (type HEADERS)."""
 
     stream_id: int
     headers: Headers
@@ -104,7 +103,7 @@ class MoreHeaders:
 
 @dataclass(frozen=True)
 class WindowUpdate:
-    """Flow control, which nobody keeps here."""
+    """Flow control, which Kubernetes does not use."""
 
     stream_id: int
     delta: int
@@ -125,26 +124,26 @@ Frame = (
 
 
 class FrameReader:
-    """Reads one direction of a connection."""
+    """Parses one direction of a connection."""
 
     def __init__(self) -> None:
         self._headers = HeaderReader()
         self._buffer = bytearray()
-        self._start = 0  # of what was not read yet
-        self._stream_id = 0  # of the data frame whose payload is being read
+        self._start = 0  # of the unread part
+        self._stream_id = 0  # of the data frame under way
         self._left = 0
         self._fin = False
 
     def feed(self, data: bytes) -> None:
-        """Take bytes, in any split."""
+        """Take received bytes in any chunks."""
         self._buffer += data
 
     def next_frame(self) -> Frame | None:
         """
-        The next frame, or piece of one; ``None`` until more was fed.
+        Return the next frame, or piece of a data frame; ``None`` until more is fed.
 
-        :raises RemoteProtocolError: the peer broke the protocol; nothing that
-            follows can be read.
+        :raises RemoteProtocolError: the peer violated the protocol; nothing that follows can be
+            parsed.
         """
         while not self._left:
             if len(self._buffer) - self._start < _HEAD.size:
@@ -172,7 +171,8 @@ class FrameReader:
         return Data(self._stream_id, data, self._fin and not self._left)
 
     def _trim(self) -> None:
-        # Once for each read, not for each frame; an idle connection keeps nothing.
+        # Once per read instead of once per frame: deleting from the front moves the rest.  An idle
+        # connection keeps no buffer.
         del self._buffer[: self._start]
         self._start = 0
 
@@ -223,7 +223,7 @@ class FrameReader:
 
 _OF_STREAMS = (SynStream, SynReply, RstStream, MoreHeaders)
 
-# What does not shrink when it is compressed grows by a few bytes.
+# zlib adds a few bytes to data that it cannot compress.
 _MOST = MAX_BLOCK_BYTES + 1024
 _LENGTHS = {
     _SYN_STREAM: (10, 10 + _MOST),
@@ -257,9 +257,9 @@ def _rst_stream(stream_id: int, status: int) -> RstStream:
 
 class FrameWriter:
     """
-    Writes one direction of a connection.
+    Encodes one direction of a connection.
 
-    What it returns must be sent, in order: header blocks depend on each other.
+    The results must be sent in order: header blocks depend on each other.
     """
 
     def __init__(self) -> None:
@@ -268,22 +268,22 @@ class FrameWriter:
     def syn_stream(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]], fin: bool = False
     ) -> bytes:
-        """Open a stream."""
+        """Encode the opening of a stream."""
         fields = _TWO.pack(_checked(stream_id), 0) + b"\0\0"
         return _control(_SYN_STREAM, fields + self._headers.write(headers), fin)
 
     def syn_reply(
         self, stream_id: int, headers: Iterable[tuple[bytes, bytes]] = (), fin: bool = False
     ) -> bytes:
-        """Take a stream."""
+        """Encode the acceptance of a stream."""
         return _control(_SYN_REPLY, _id(stream_id) + self._headers.write(headers), fin)
 
 
 def data(stream_id: int, payload: bytes, fin: bool = False) -> Iterator[bytes | memoryview]:
     """
-    Heads and payloads of as many data frames as ``payload`` needs, alternately.
+    Yield headers and payloads, alternately, of as many data frames as ``payload`` needs.
 
-    None for nothing, unless it is the end of the stream.
+    An empty payload gives no frame, unless it ends the stream.
     """
     view = memoryview(payload)
     for start in range(0, len(view), PIECE_BYTES):
@@ -296,17 +296,17 @@ def data(stream_id: int, payload: bytes, fin: bool = False) -> Iterator[bytes | 
 
 
 def rst_stream(stream_id: int, status: int) -> bytes:
-    """End a stream in both directions."""
+    """Encode the end of a stream in both directions."""
     return _control(_RST_STREAM, _TWO.pack(_checked(stream_id), status))
 
 
 def ping(ping_id: int) -> bytes:
-    """Ask for an answer, or give one."""
+    """Encode a ping, or the answer to one."""
     return _control(_PING, ping_id.to_bytes(4, "big"))
 
 
 def go_away(last_stream_id: int, status: int = GOING_WELL) -> bytes:
-    """The last frame.  Go's reader stops at it: what is sent behind it is lost."""
+    """Encode the last frame.  Go's reader stops at it: anything sent after it is lost."""
     return _control(_GOAWAY, _TWO.pack(last_stream_id, status))
 
 

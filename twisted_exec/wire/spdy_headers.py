@@ -1,19 +1,17 @@
 """
-The header blocks of SPDY/3.1: names and values, through one compression per direction.
+Header blocks of SPDY/3.1: names and values, with one compression state per direction.
 
-All blocks of one direction are one zlib stream, whatever stream they are for;
-each ends with a sync flush, so that it can be read when its frame is there.  So
-every block must be read, also that of a frame which is then refused: the next
-ones are written in its terms.  Go's reader waits for ever for a block that ends
-with less than a sync flush.
+All blocks of one direction form a single zlib stream, whichever SPDY stream they belong to.  Each
+ends with a sync flush, so that it can be read when its frame has arrived.  So every block must be
+decompressed, even that of a refused frame: the next blocks refer to it.  Go's reader blocks
+forever on a block that ends without a full sync flush.
 
-A block may say that it holds four thousand million headers, and a kilobyte may
-inflate to a megabyte; nothing is believed before it is within the limits.
+A block can claim four billion headers, and a kilobyte can inflate to a megabyte, so every number
+is checked against a limit before it is used.
 
-zlib's state costs up to 300 KiB, and a console's connection lives for days after its
-five blocks.  So what we write is stored as it is, which is a form of compression that
-needs no state; and what we read is kept compressed, to be read again when, hardly
-ever, one more block comes.
+zlib's state takes up to 300 KiB, and a console's connection lives for days after its five blocks.
+So outgoing blocks are *stored*, a form of compression that needs no state.  Incoming blocks are
+kept compressed, and decompressed again in the rare case that another one follows.
 
 Sources: SPDY Protocol, Draft 3, section 2.6.10; ``github.com/moby/spdystream``,
 ``spdy/{read,write}.go`` (and CVE-2026-35469 for what it lacked).
@@ -28,36 +26,36 @@ from twisted_exec.wire.errors import LocalProtocolError, RemoteProtocolError
 from twisted_exec.wire.spdy_dictionary import DICTIONARY
 
 Headers = tuple[tuple[bytes, bytes], ...]
-"""Names in lower case, each with one value; a name may be there more than once."""
+"""Pairs of a lower-case name and one value; a name can occur more than once."""
 
 MAX_BLOCK_BYTES = 64 << 10
-"""Of one block, inflated."""
+"""Limit for one block, inflated."""
 
 MAX_HEADERS = 64
-"""Of one block, several values of a name counted each."""
+"""Limit for one block; each value of a name counts."""
 
-_KEPT_BYTES = 2 << 10
+_MAX_REPLAY_BYTES = 2 << 10
 _BEGINNING = b"\x78\x20" + zlib.adler32(DICTIONARY).to_bytes(4, "big")
 _SYNC = b"\0\0\0\xff\xff"
 _STORED_BYTES = 0xFFFF
 
 
 class HeaderWriter:
-    """Writes the blocks of one direction."""
+    """Encodes the header blocks of one direction."""
 
     def __init__(self) -> None:
-        self._next = _BEGINNING  # of zlib's, with the dictionary's id
+        self._next = _BEGINNING  # the zlib header, with the id of the dictionary
 
     def write(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """
-        The next block.
+        Encode the next block.
 
-        :raises LocalProtocolError: more than the other side would read.
+        :raises LocalProtocolError: the block exceeds what the peer would read.
         """
         values: dict[bytes, bytes] = {}
         for name, value in headers:
-            known = values.get(name.lower())
-            values[name.lower()] = value if known is None else known + b"\0" + value
+            previous = values.get(name.lower())
+            values[name.lower()] = value if previous is None else previous + b"\0" + value
         plain = _number(len(values)) + b"".join(
             _number(len(name)) + name + _number(len(value)) + value
             for name, value in values.items()
@@ -71,30 +69,32 @@ class HeaderWriter:
 
 
 def _stored(data: bytes) -> bytes:
-    """Data as it is, in a block of RFC 1951's section 3.2.4."""
+    """Encode data as an uncompressed block (RFC 1951 §3.2.4)."""
     size = len(data)
     return b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + data
 
 
 class HeaderReader:
-    """Reads the blocks of one direction, in order and none left out."""
+    """Decodes the header blocks of one direction; they must come in order and without gaps."""
 
     def __init__(self) -> None:
-        self._kept: bytes | None = b""  # all blocks, while that is less than zlib's state
-        self._kept_plain = 0
+        self._replayed: bytes | None = (
+            b""  # all blocks so far, while they are smaller than zlib's state
+        )
+        self._replayed_plain = 0
         self._zlib: zlib._Decompress | None = None
 
     def read(self, block: bytes) -> Headers:
         """
-        The next block's headers.
+        Decode the next block.
 
-        :param block: compressed; its size must be bounded by the caller.
-        :raises RemoteProtocolError: it is none, or beyond a limit.
+        :param block: compressed; the caller must bound its size.
+        :raises RemoteProtocolError: the block is malformed or exceeds a limit.
         """
         state = self._zlib or zlib.decompressobj(zlib.MAX_WBITS, zdict=DICTIONARY)
         try:
-            if self._kept:
-                state.decompress(self._kept)
+            if self._replayed:
+                state.decompress(self._replayed)
             plain = state.decompress(block, MAX_BLOCK_BYTES + 1)
         except zlib.error:
             raise RemoteProtocolError("a header block cannot be decompressed") from None
@@ -106,17 +106,17 @@ class HeaderReader:
         return _Block(plain).headers()
 
     def _keep(self, block: bytes, size: int, state: zlib._Decompress) -> None:
-        """The block, or what zlib knows behind it when the blocks are too many."""
-        if self._kept is None:
+        """Keep the block, or zlib's state once the blocks outgrow it."""
+        if self._replayed is None:
             return
-        self._kept += block
-        self._kept_plain += size
-        if len(self._kept) + self._kept_plain > _KEPT_BYTES:
-            self._kept, self._zlib = None, state
+        self._replayed += block
+        self._replayed_plain += size
+        if len(self._replayed) + self._replayed_plain > _MAX_REPLAY_BYTES:
+            self._replayed, self._zlib = None, state
 
 
 class _Block:
-    """One block, inflated."""
+    """One inflated block."""
 
     def __init__(self, plain: bytes) -> None:
         self._plain, self._at = plain, 0
@@ -125,15 +125,15 @@ class _Block:
         count = self._number()
         if count > MAX_HEADERS:
             raise RemoteProtocolError(f"a header block has more than {MAX_HEADERS} headers")
-        found: dict[bytes, list[bytes]] = {}
+        by_name: dict[bytes, list[bytes]] = {}
         for _ in range(count):
             name = self._text()
-            if not name or name != name.lower() or name in found:
+            if not name or name != name.lower() or name in by_name:
                 raise RemoteProtocolError("header names are in lower case, and each comes once")
-            found[name] = self._text().split(b"\0", MAX_HEADERS)
+            by_name[name] = self._text().split(b"\0", MAX_HEADERS)
         if self._at != len(self._plain):
             raise RemoteProtocolError("a header block is longer than its headers")
-        pairs = tuple((name, value) for name, values in found.items() for value in values)
+        pairs = tuple((name, value) for name, values in by_name.items() for value in values)
         if len(pairs) > MAX_HEADERS:
             raise RemoteProtocolError(f"a header block has more than {MAX_HEADERS} values")
         return pairs

@@ -1,16 +1,17 @@
 """
-The telnet of console servers, from the client's end, without I/O (RFC 854, 855).
+Client side of telnet for console servers, sans I/O (RFC 854, 855).
 
-Text is bytes with 255 (IAC) doubled; behind a single one stands a command.  Four commands agree
-on options, each side for itself: *WILL, WONT* speak of one's own side, *DO, DONT* of the other's.  An
-answer is sent only when something changes, or it would be answered in turn for ever (RFC 1143).
+Text is bytes with 255 (IAC) doubled; a single IAC starts a command.  Four commands negotiate
+options for each side separately: *WILL, WONT* concern the sender's side, *DO, DONT* the
+receiver's.  An answer is only sent when something changes, or both ends would answer each other
+forever (RFC 1143).
 
-What a console needs is few options: BINARY (RFC 856), so that a carriage return is one byte, SGA
-(RFC 858), ECHO (RFC 857), since machines echo by themselves, NAWS (RFC 1073) where the other end
-wants to know the size, and whatever the caller offers besides.  All others are refused.
+A console needs few options: BINARY (RFC 856), which keeps a carriage return one byte; SGA (RFC
+858); ECHO (RFC 857), since machines echo by themselves; NAWS (RFC 1073) if the other end wants the
+window size; and any options that the caller offers.  All others are refused.
 
-:mod:`twisted.conch.telnet` is not used: it turns CR LF into LF also where BINARY is on, makes
-an object of each byte, and ends in a traceback on commands that nobody defined.
+:mod:`twisted.conch.telnet` does not fit: it turns CR LF into LF even with BINARY, creates an
+    object per byte, and raises on undefined commands.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CR, _NUL = b"\r", b"\0"
 
 
 class Command(IntEnum):
-    """What may stand behind IAC and matters here; from 236 on all are defined."""
+    """Commands after IAC that matter here; those from 236 on are defined."""
 
     EOF = 236
     SE = 240
@@ -41,7 +42,7 @@ class Command(IntEnum):
 
 
 class Option(IntEnum):
-    """Options by their numbers."""
+    """Option numbers."""
 
     BINARY = 0
     ECHO = 1
@@ -55,7 +56,7 @@ _IAC = bytes((Command.IAC,))
 
 @dataclass(frozen=True)
 class Text:
-    """What the machine printed, 1 byte or more."""
+    """Output of the machine, at least 1 byte."""
 
     data: bytes
 
@@ -63,9 +64,9 @@ class Text:
 @dataclass(frozen=True)
 class OptionChanged:
     """
-    An option is on or off from now on; also told when one that we asked for is refused.
+    An option was switched on or off, or the peer refused an option that we requested.
 
-    :param ours: on our side; else on theirs.
+    :param ours: an option of our side, else of theirs.
     """
 
     option: int
@@ -75,7 +76,7 @@ class OptionChanged:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What an option that is on has to say, without its number."""
+    """Parameters of an option that is on, without its number."""
 
     option: int
     data: bytes
@@ -86,12 +87,12 @@ Event = Text | OptionChanged | Parameters
 
 @dataclass
 class _Side:
-    """One side's options: which may be on, are on, and have been asked for."""
+    """The options of one side: supported, on, and requested."""
 
     ours: bool
     supported: frozenset[int]
     on: set[int] = field(default_factory=set)
-    asked: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
     answers: dict[int, int] = field(default_factory=dict)
 
     def yes(self) -> Command:
@@ -105,9 +106,9 @@ class TelnetClient:
     """
     One connection to a telnet server.
 
-    :param offers: options of our side that we ask for; those in ``agrees`` only when asked.
-    :param wants: options of their side that we ask for, likewise.
-    :ivar window: the last known size in columns and rows, sent where NAWS is on.
+    :param offers: options of our side that we request; those in ``agrees`` only if the peer asks.
+    :param wants: options of their side that we request; ``allows`` likewise.
+    :ivar window: the last known size in columns and rows, sent while NAWS is on.
     """
 
     OFFERS = (Option.BINARY, Option.SGA)
@@ -132,26 +133,26 @@ class TelnetClient:
         self._read: Callable[[bytes, int], Iterator[int | Event]] = self._text
 
     def begin(self) -> None:
-        """Ask for the options; once, before anything else."""
+        """Request the options; once, before anything else."""
         for side, option in self._first:
-            side.asked.add(option)
+            side.requested.add(option)
             self._outgoing += bytes((Command.IAC, side.yes(), option))
 
     def to_send(self) -> bytes:
-        """What is to be sent now, often nothing; told once."""
+        """Return and forget the outgoing bytes, often none."""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data
 
     def is_on(self, option: int, *, ours: bool) -> bool:
-        """Whether both ends have agreed on the option, of our side or of theirs."""
+        """Return whether an option is on, on our side or on theirs."""
         return option in (self._ours if ours else self._theirs).on
 
-    # What we say.
+    # Sending.
 
     def encode(self, text: bytes) -> bytes:
         """
-        What is typed, as it travels.
+        Encode typed input.
 
         Without BINARY a carriage return is followed by NUL, or it would be half of a newline.
         """
@@ -161,46 +162,52 @@ class TelnetClient:
         return data
 
     def encode_parameters(self, option: int, data: bytes) -> bytes:
-        """:raises LocalProtocolError: the option is not on."""
+        """
+        Encode the parameters of an option.
+
+        :raises LocalProtocolError: the option is not on.
+        """
         if not (option in self._ours.on or option in self._theirs.on):
             raise LocalProtocolError(f"option {option} is not on")
         head = bytes((Command.IAC, Command.SB, option))
         return head + data.replace(_IAC, _IAC + _IAC) + bytes((Command.IAC, Command.SE))
 
     def encode_break(self) -> bytes:
-        """A BREAK of whatever length the other end thinks right."""
+        """Encode a BREAK; the other end chooses its duration."""
         return bytes((Command.IAC, Command.BREAK))
 
     def resize(self, columns: int, rows: int) -> None:
-        """The terminal has this size, 0 to 65535 each; :meth:`to_send` tells it where it is wanted."""
+        """Set the terminal's size, 0 to 65535 each; with NAWS on, :meth:`to_send` returns it."""
         self.window = (columns, rows)
         if Option.NAWS in self._ours.on:
-            self._tell_window()
+            self._send_window()
 
-    def _tell_window(self) -> None:
+    def _send_window(self) -> None:
         if self.window is not None:
             columns, rows = self.window
             size = columns.to_bytes(2, "big") + rows.to_bytes(2, "big")
             self._outgoing += self.encode_parameters(Option.NAWS, size)
 
-    # What they say.
+    # Receiving.
 
     def receive(self, data: bytes) -> Iterator[Event]:
         """
-        Take what the server says, in any split; then there may be something :meth:`to_send`.
+        Take received bytes in any chunks; :meth:`to_send` may have an answer afterwards.
 
-        :return: events as they are found; to be read to the end.
-        :raises RemoteProtocolError: it does not speak telnet, or says too much of an option.
+        :return: events as they are decoded; iterate to the end.
+        :raises RemoteProtocolError: the peer does not speak telnet, or an option's parameters are
+            too long.
         """
         at = 0
         while at < len(data):
-            for found in self._read(data, at):
-                if isinstance(found, int):
-                    at = found
+            for item in self._read(data, at):
+                if isinstance(item, int):
+                    at = item
                 else:
-                    yield found
+                    yield item
 
-    # Each of these reads one thing at ``at``: it gives events, and where to go on.
+    # Each of these readers handles one item at ``at``: it yields events, and the position to
+    # continue at.
 
     def _text(self, data: bytes, at: int) -> Iterator[int | Event]:
         end = data.find(_IAC, at)
@@ -212,7 +219,7 @@ class TelnetClient:
         yield len(data) if end < 0 else end + 1
 
     def _plain(self, text: bytes) -> bytes:
-        """Without BINARY, a carriage return alone is followed by NUL."""
+        """Strip the NUL that follows a lone carriage return without BINARY."""
         if not text:
             return text
         if Option.BINARY in self._theirs.on:
@@ -239,9 +246,9 @@ class TelnetClient:
             self._read = self._option
         elif command < Command.EOF:
             raise RemoteProtocolError(
-                f"{command} is no telnet command: the port is a raw one, or something else"
+                f"{command} is not a telnet command; the port may be a raw one"
             )
-        # All others are for users at terminals, or to keep the connection alive.
+        # The other commands are for interactive users, or keep the connection alive.
         yield at + 1
 
     def _option(self, data: bytes, at: int) -> Iterator[int | Event]:
@@ -249,41 +256,41 @@ class TelnetClient:
         self._read = self._text
         side = self._theirs if verb in (Command.WILL, Command.WONT) else self._ours
         if verb in (Command.WILL, Command.DO):
-            yield from self._wished(side, option)
+            yield from self._accepted(side, option)
         else:
             yield from self._refused(side, option)
         yield at + 1
 
-    def _wished(self, side: _Side, option: int) -> Iterator[Event]:
-        """WILL of their side, or DO of ours."""
+    def _accepted(self, side: _Side, option: int) -> Iterator[Event]:
+        """Handle WILL for their side, or DO for ours."""
         if option in side.on:
             return
         if option not in side.supported:
             self._answer(side, side.no(), option)
             return
-        if option not in side.asked:
+        if option not in side.requested:
             self._answer(side, side.yes(), option)
-        side.asked.discard(option)
+        side.requested.discard(option)
         side.on.add(option)
         yield OptionChanged(option, side.ours, True)
         if side.ours and option == Option.NAWS and side.answers.get(option, 0) <= _MOST_ANSWERS:
-            self._tell_window()
+            self._send_window()
 
     def _refused(self, side: _Side, option: int) -> Iterator[Event]:
-        """WONT of their side, or DONT of ours."""
+        """Handle WONT for their side, or DONT for ours."""
         if option in side.on:
             side.on.discard(option)
             self._answer(side, side.no(), option)
-        elif option in side.asked:
-            side.asked.discard(option)
+        elif option in side.requested:
+            side.requested.discard(option)
         else:
             return
         yield OptionChanged(option, side.ours, False)
 
     def _answer(self, side: _Side, verb: Command, option: int) -> None:
-        """An end that never tires of asking is not answered for ever."""
-        told = side.answers[option] = side.answers.get(option, 0) + 1
-        if told <= _MOST_ANSWERS:
+        """Answer, but not forever: a peer that keeps asking is ignored after 16 answers."""
+        count = side.answers[option] = side.answers.get(option, 0) + 1
+        if count <= _MOST_ANSWERS:
             self._outgoing += bytes((Command.IAC, verb, option))
 
     def _inside(self, data: bytes, at: int) -> Iterator[int | Event]:
@@ -300,7 +307,7 @@ class TelnetClient:
             self._read = self._inside
         elif command == Command.SE:
             self._read = self._text
-            yield from self._told()
+            yield from self._parameters_ended()
         else:
             raise RemoteProtocolError(f"command {command} within the parameters of an option")
         yield at + 1
@@ -312,8 +319,8 @@ class TelnetClient:
             )
         self._parameters += data
 
-    def _told(self) -> Iterator[Event]:
-        """Parameters of options that nobody agreed on mean nothing."""
+    def _parameters_ended(self) -> Iterator[Event]:
+        """Report parameters; those of options that are not on are ignored."""
         if self._parameters:
             option = self._parameters[0]
             if option in self._ours.on or option in self._theirs.on:

@@ -1,10 +1,9 @@
 """
-The heads of an HTTP upgrade: what a hop reads in them, and what it passes on.
+HTTP upgrade headers: what a hop reads in them, and which ones it forwards.
 
-A header list here is an iterable of ``(name, value)`` pairs of bytes, names in
-any case.  Sources: RFC 9110 section 7.6.1 (hop-by-hop), RFC 6455 section 4
-(WebSocket), and what Kubernetes' own servers read
-(``k8s.io/apimachinery/pkg/util/httpstream``).
+A header list is an iterable of ``(name, value)`` pairs of bytes, with names in any case.  Sources:
+RFC 9110 section 7.6.1 (hop-by-hop headers), RFC 6455 section 4 (WebSocket), and what Kubernetes'
+servers read (``k8s.io/apimachinery/pkg/util/httpstream``).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ Headers = Iterable[tuple[bytes, bytes]]
 WEBSOCKET = b"websocket"
 SPDY = b"SPDY/3.1"
 PASSED_UPGRADES = (WEBSOCKET, SPDY)
-"""What may pass a proxy: anything else could be a way around it (h2c, TLS ...)."""
+"""The upgrades that a proxy forwards.  Any other (h2c, TLS ...) could bypass the proxy."""
 
 _KNOWN_UPGRADES = {name.lower(): name for name in PASSED_UPGRADES}
 
 BEARER_SUBPROTOCOL = b"base64url.bearer.authorization.k8s.io."
-"""A WebSocket subprotocol that is a bearer token: browsers can set no header."""
+"""Prefix of a WebSocket subprotocol that carries a bearer token: browsers cannot set headers."""
 
 HOP_BY_HOP = frozenset(
     {
@@ -52,12 +51,12 @@ _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 def is_credential_header(name: bytes) -> bool:
     """
-    Whether a header says who is asking.
+    Return whether a header carries an identity.
 
-    Every hop drops these from what came in before it sets its own: a user could
-    otherwise name any identity to the next hop.  ``X-Twisted-Exec-`` is how a
-    poollet tells a runtime for whom it asks.  With underscores it is another header to us, but
-    to whatever makes variables of headers, as CGI does, it is the same.
+    Every hop drops these headers from its input before it sets its own: otherwise a user could
+    claim any identity to the next hop.  In ``X-Twisted-Exec-`` headers a poollet tells a runtime
+    whom it acts for.  An underscore makes a different header name to us, but the same variable
+    name to programs that turn headers into variables, as CGI does.
     """
     lowered = name.lower().replace(b"_", b"-")
     return lowered in _CREDENTIALS or lowered.startswith(_CREDENTIAL_PREFIXES)
@@ -71,20 +70,21 @@ def is_cross_site(
     allowed: Collection[bytes] = (),
 ) -> bool:
     """
-    Whether a browser may have sent a request for a page of another site.
+    Return whether a browser may have sent this request for a page of another site.
 
-    Browsers show a client certificate to whomever any page connects, and WebSockets ask
-    no server's leave first (CVE-2015-0259).  A bearer token in ``Authorization`` no page can
-    make a browser send without that leave; programs other than browsers send no ``Origin``.
-    Of other schemes that cannot be said: ``wss://name:password@HOST`` makes a browser send
-    ``Basic``, and nobody is known by it here.
+    Browsers present a client certificate to any host that a page connects to, and do not ask the
+    server first before they open a WebSocket (CVE-2015-0259).  A page cannot make a browser send a
+    bearer token in ``Authorization`` without the server's consent; programs other than browsers
+    send no ``Origin``.  Other schemes prove nothing: ``wss://name:password@HOST`` makes a browser
+    send ``Basic``, which no authenticator here accepts.
 
-    A token in a subprotocol counts as much only where nothing else can be believed: any page
-    can make one up beside the certificate that the browser shows.
+    A token in a subprotocol proves as much only if no other credentials can be accepted: any page
+    can invent a token next to the certificate that the browser presents.
 
-    :param shows_certificate: or has anything else that a browser adds by itself.
-    :param secure: the request came over TLS, so the page must have as well.
-    :param allowed: other sites, as :func:`read_origin` gives them.
+    :param shows_certificate: the request carries a certificate, or anything else that a browser
+        adds by itself.
+    :param secure: the request came over TLS, so the page must have, too.
+    :param allowed: other permitted sites, as :func:`read_origin` returns them.
     """
     headers = list(headers)
     origins, hosts = values(headers, b"origin"), values(headers, b"host")
@@ -109,7 +109,7 @@ def _is_bearer(authorization: bytes) -> bool:
 
 def _has_bearer(headers: Headers) -> bool:
     offered = tokens(values(headers, b"sec-websocket-protocol"))
-    return any(one.startswith(BEARER_SUBPROTOCOL) for one in offered)
+    return any(token.startswith(BEARER_SUBPROTOCOL) for token in offered)
 
 
 _DEFAULT_PORTS = {b"https": b":443", b"http": b":80"}
@@ -117,46 +117,46 @@ _ORIGIN = re.compile(rb"https?://([a-z0-9][-a-z0-9.]*|\[[0-9a-f:.]+\])(:[0-9]{1,
 
 
 def _without_port(scheme: bytes, site: bytes) -> bytes:
-    """Browsers leave out a port that goes without saying; not all programs do."""
+    """Strip the default port, which browsers leave out and some programs do not."""
     return site.removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
 
 
 def read_origin(text: str) -> bytes:
     """
-    A site whose pages may come, in the form in which it is compared.
+    Return a permitted origin in the form in which origins are compared.
 
     :param text: such as ``https://dash.example:8443``, or ``null`` for pages without a site
         (files, sandboxes).
-    :raises ValueError: it is no origin.
+    :raises ValueError: the text is not an origin.
     """
-    told = text.strip().lower().encode("ascii", "replace")
-    if told == b"null":
-        return told
-    if not _ORIGIN.fullmatch(told):
+    origin = text.strip().lower().encode("ascii", "replace")
+    if origin == b"null":
+        return origin
+    if not _ORIGIN.fullmatch(origin):
         raise ValueError(f"{text!r} is no origin such as https://HOST or https://HOST:PORT")
-    return _without_port(told.partition(b":")[0], told)
+    return _without_port(origin.partition(b":")[0], origin)
 
 
 def subprotocol_token(headers: Headers) -> bytes | None:
     """
-    The bearer token among a WebSocket's subprotocols: browsers can set no header.
+    Return the bearer token among a WebSocket's subprotocols: browsers cannot set headers.
 
     Source: ``k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go``.
 
-    :return: ``None`` when there is none, or the request is for no WebSocket.
-    :raises RemoteProtocolError: there are several, it is not base64url without padding of
-        UTF-8, or no other subprotocol stands beside it to be answered with.
+    :return: ``None`` without a token, or if the request is not for a WebSocket.
+    :raises RemoteProtocolError: there are several tokens, the token is not unpadded base64url of
+        UTF-8, or the client offers no other subprotocol to answer with.
     """
     headers = list(headers)
     if requested_upgrade(headers) != WEBSOCKET:
         return None
     offered = tokens(values(headers, b"sec-websocket-protocol"))
-    found = [one for one in offered if one.startswith(BEARER_SUBPROTOCOL)]
-    if not found:
+    bearers = [token for token in offered if token.startswith(BEARER_SUBPROTOCOL)]
+    if not bearers:
         return None
-    if len(found) > 1:
+    if len(bearers) > 1:
         raise RemoteProtocolError("more than one bearer token among the subprotocols")
-    token = _unpadded(found[0].removeprefix(BEARER_SUBPROTOCOL))
+    token = _unpadded(bearers[0].removeprefix(BEARER_SUBPROTOCOL))
     if len(offered) == 1:
         raise RemoteProtocolError("no other subprotocol beside the bearer token")
     return token
@@ -179,70 +179,72 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]*")
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
-    """The values of all lines named ``name``, in order."""
-    wanted = name.lower()
-    return [value for one, value in headers if one.lower() == wanted]
+    """Return the values of all headers called ``name``, in order."""
+    lowered = name.lower()
+    return [value for key, value in headers if key.lower() == lowered]
 
 
 def tokens(lines: Iterable[bytes]) -> list[bytes]:
-    """The items of comma-separated lists, over repeated lines; proxies fold and split them."""
+    """
+    Return the items of comma-separated lists over repeated lines, since proxies join and split
+    them.
+    """
     return [item for line in lines for item in (part.strip() for part in line.split(b",")) if item]
 
 
 def requested_upgrade(headers: Headers) -> bytes:
     """
-    What an upgrade request asks for; empty when it is not one.
+    Return the upgrade that a request asks for; empty if it asks for none.
 
-    ``Connection`` must contain the token ``upgrade``.  A request for one of
-    :data:`PASSED_UPGRADES` gets that spelling, any other what was sent.
+    ``Connection`` must contain the token ``upgrade``.  A protocol in :data:`PASSED_UPGRADES` is
+    returned in that spelling, any other as sent.
     """
     connection, upgrade = [], []
-    for name, value in headers:  # asked several times for each stream: in one pass
+    for name, value in headers:  # in one pass, because this runs several times per stream
         folded = name.lower()
         if folded == b"connection":
             connection.append(value)
         elif folded == b"upgrade":
             upgrade.append(value)
-    wanted = tokens(upgrade)
-    if not wanted or b"upgrade" not in {token.lower() for token in tokens(connection)}:
+    protocols = tokens(upgrade)
+    if not protocols or b"upgrade" not in {token.lower() for token in tokens(connection)}:
         return b""
-    if len(wanted) > 1:
-        return b", ".join(wanted)
-    return _KNOWN_UPGRADES.get(wanted[0].lower(), wanted[0])
+    if len(protocols) > 1:
+        return b", ".join(protocols)
+    return _KNOWN_UPGRADES.get(protocols[0].lower(), protocols[0])
 
 
 def passed_on(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
-    The headers of a request that the next hop may see.
+    Return the headers of a request that the next hop may see.
 
-    Without hop-by-hop headers (also those that ``Connection`` names), without
-    credentials (also those in subprotocols), and without what every hop sets
-    or judges itself.
+    These exclude hop-by-hop headers (including those that ``Connection`` names), credentials
+    (including those in subprotocols), and headers that every hop sets or checks itself.
     """
     headers = list(headers)
     named = {token.lower() for token in tokens(values(headers, b"connection"))}
     dropped = HOP_BY_HOP | _SET_BY_HOP | named
-    kept = [
+    forwarded = [
         (name, value)
         for name, value in headers
         if name.lower() not in dropped and not is_credential_header(name)
     ]
-    return [pair for pair in map(_without_bearer, kept) if pair[1]]
+    return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
 
 
 def _without_bearer(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     name, value = pair
     if name.lower() != b"sec-websocket-protocol" or BEARER_SUBPROTOCOL not in value:
         return pair
-    kept = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
-    return name, b", ".join(kept)
+    others = [token for token in tokens([value]) if not token.startswith(BEARER_SUBPROTOCOL)]
+    return name, b", ".join(others)
 
 
 def passed_back(headers: Headers) -> list[tuple[bytes, bytes]]:
     """
-    The headers of a 101 that the previous hop may see: those of the handshake.
+    Return the headers of a 101 response that the previous hop may see: those of the handshake.
 
-    A backend sets no cookies and no policies in our name.
+    A backend must not set cookies or policies in our name.
     """
     return [
         (name, value)
@@ -252,22 +254,22 @@ def passed_back(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def switching_protocols(upgrade: bytes, headers: Headers = ()) -> bytes:
-    """The whole head of a 101 answer."""
+    """Return the complete head of a 101 response."""
     lines = [b"HTTP/1.1 101 Switching Protocols", b"Connection: Upgrade", b"Upgrade: " + upgrade]
     lines += [name + b": " + value for name, value in headers]
     return b"\r\n".join([*lines, b"", b""])
 
 
 def accept_key(key: bytes) -> bytes:
-    """``Sec-WebSocket-Accept`` for a ``Sec-WebSocket-Key``."""
+    """Return ``Sec-WebSocket-Accept`` for a ``Sec-WebSocket-Key``."""
     return base64.b64encode(hashlib.sha1(key + _ACCEPT_GUID).digest())
 
 
 def check_websocket(method: bytes, headers: Headers) -> None:
     """
-    See that a request is a complete WebSocket handshake.
+    Check that a request is a complete WebSocket handshake.
 
-    :raises RemoteProtocolError: it says what is missing.
+    :raises RemoteProtocolError: part of the handshake is missing or wrong.
     """
     headers = list(headers)
     if method != b"GET":
@@ -290,10 +292,10 @@ def _is_key(key: bytes) -> bool:
 
 def negotiate(offered: Iterable[bytes], ours: Sequence[str]) -> str | None:
     """
-    Choose a protocol from *our* list: the first of the peer's that is on it.
+    Return the first protocol of the peer's list that is also on *ours*.
 
     :param offered: the header's lines, repeated or comma-joined.
-    :return: ``None`` when nothing is on both lists.
+    :return: ``None`` if the lists share none.
     """
-    known = {name.encode("ascii"): name for name in ours}
-    return next((known[token] for token in tokens(offered) if token in known), None)
+    by_token = {name.encode("ascii"): name for name in ours}
+    return next((by_token[token] for token in tokens(offered) if token in by_token), None)
