@@ -17,6 +17,7 @@ from . import (
     reconcile,
     spaces,
     spdy,
+    trace,
     watching,
 )
 
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "etcd": etcd.main,
     "leaf-logs": leaf_logs.main,
     "leaf": leaf.main,
+    "trace": trace.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:
