@@ -64,6 +64,7 @@ from twisted_exec.apiserver.interfaces import (
     IOpeningAdmission,
     Opening,
 )
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -138,6 +139,7 @@ from twisted_exec.streaming.interfaces import (
     Subject,
     TerminalSize,
 )
+from twisted_exec.wire.upgrade import HeaderSet
 
 __all__ = [
     "COMPLETED",
@@ -159,6 +161,7 @@ __all__ = [
     "Change",
     "Decision",
     "Ending",
+    "HeaderSet",
     "IAPIServer",
     "IAdmission",
     "IAttachment",
@@ -210,6 +213,7 @@ __all__ = [
     "MachineFacts",
     "Opening",
     "Physical",
+    "PresentedCredentials",
     "ProviderSpec",
     "Role",
     "SpaceInfo",

@@ -17,12 +17,15 @@ from zope.interface import implementer
 from tests.apiserver.chain import POOL, WEBSOCKET, ChainTestCase, UserEnd, reactor
 from tests.apiserver.support import MACHINES as MACHINES_PATH
 from tests.apiserver.support import APITestCase
+from tests.auth.test_credentials import KeyAuthenticator
 from twisted_exec.api import kinds
 from twisted_exec.api.status import Forbidden
 from twisted_exec.apiserver.alone import Alone
 from twisted_exec.apiserver.connect import forwarded_headers, no_address, usable_addresses
+from twisted_exec.apiserver.identities import Credentials
 from twisted_exec.apiserver.interfaces import Change, IAdmission, IOpeningAdmission, Opening
-from twisted_exec.auth.interfaces import User
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.streaming.sessions import session_id
 from twisted_exec.streaming.upgrade_client import UpgradeRefused
 
@@ -41,6 +44,11 @@ def binding(user: str, role: str) -> dict[str, Any]:
     }
 
 
+def _with_keys(credentials: Credentials) -> IAuthenticator:
+    """Besides by certificate and token, users are known by a key in a header."""
+    return UnionAuthenticator([credentials._x509, KeyAuthenticator(), credentials.tokens])
+
+
 class ConsoleTests(ChainTestCase):
     """A console through the API server."""
 
@@ -48,6 +56,7 @@ class ConsoleTests(ChainTestCase):
         self.token_file = self.mktemp()
         with open(self.token_file, "w") as file:
             file.write("joes-token,joe,u-2\n")
+        self.patch(Credentials, "authenticator", _with_keys)
         await super().setUp()
         self.pool, self.port = await self.poollet()
         await self.make_pool(("InternalIP", "127.0.0.1"), port=self.port)
@@ -172,6 +181,25 @@ class ConsoleTests(ChainTestCase):
         told = json.dumps([self.audit, self.pool.requests])
         self.assertNotIn(encoded.decode(), told)
         self.assertNotIn("joes-token", told)
+
+    async def test_new_credential(self) -> None:
+        """
+        A header that an authenticator declares is all that there is to a new credential: sessions
+        that it opened outlive reviews, and the next hop does not see it.
+        """
+        await self.admin.create(BINDINGS, binding("robot", "edit"), "default")
+        end = await self.open(user="", headers=[*WEBSOCKET, (b"X-Lab-Key", b"secret")])
+        _, _, headers = self.pool.requests[0]
+        self.assertEqual(headers["x-remote-user"], ["robot"])
+        self.assertNotIn("x-lab-key", headers)
+        await self.recheck()
+        end.transport.write(b"still here")  # type: ignore[union-attr]
+        await self.until(lambda: end.received == b"still here")
+        self.assertEqual(self.ends(), [])
+        await self.admin.delete(BINDINGS, "robot-edit", "default")
+        await end.lost
+        await self.until(self.ends)
+        self.assertEqual(self.ends(), [("AuthorizationWithdrawn", None)])
 
     async def test_token_beside_a_certificate(self) -> None:
         """Where the browser shows a certificate, a page cannot get around with a token."""

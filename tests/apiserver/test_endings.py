@@ -11,9 +11,10 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.apiserver.support import AuditList
-from tests.auth.support import FakeRequest
+from tests.auth.support import FakeRequest, credentials
 from twisted_exec.api.status import Forbidden, ServiceUnavailable, Unauthorized
 from twisted_exec.apiserver.endings import AT_ONCE, RECHECK_SECONDS, SOON_SECONDS, Revocation
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.observe.audit import Trail
 from twisted_exec.streaming.interfaces import REVOKED, Ending, Subject
@@ -28,8 +29,8 @@ class Gate:
         self.problems: dict[str, Exception] = {}
         self.asked: list[str] = []
 
-    async def authenticate(self, request: Any) -> User:
-        (token,) = request.requestHeaders.getRawHeaders("authorization")
+    async def review(self, credentials: PresentedCredentials, sender: User | None = None) -> User:
+        token = (credentials.bearer_token() or b"").decode()
         if token not in self.users:
             raise Unauthorized("the token is not known")
         return User(self.users[token])
@@ -59,7 +60,9 @@ class RevocationTests(SynchronousTestCase):
         def end(ending: Ending) -> None:
             self.endings[name] = ending
 
-        request: Any = FakeRequest({"Authorization": [f"t-{name}"], "X-Remote-User": ["x"]}, None)
+        request: Any = FakeRequest({"X-Remote-User": ["x"]}, None)
+        request.credentials = credentials({"Authorization": [f"Bearer t-{name}"]})
+        request.sender = User(name)
         self.revocation.opened(request, f"s-{name}", Attributes(User(name), "create"))
         self.sessions.open(Subject(f"s-{name}", user=name)).carry(end, lambda: None)
 

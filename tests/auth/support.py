@@ -14,9 +14,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from tests.tls.support import authority, server_identity, write
+from twisted_exec.auth.credentials import PresentedCredentials, presented
+from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.authority import Issued
 from twisted_exec.tls.client import ClientTLS
 from twisted_exec.tls.server import ServerTLS
+from twisted_exec.wire.upgrade import HeaderSet
+
+DECLARED = IDENTITY_HEADERS
 
 
 class _Transport:
@@ -29,8 +34,15 @@ class _Channel:
         self.transport = transport
 
 
+def credentials(headers: Mapping[str, Sequence[str]]) -> PresentedCredentials:
+    """The credentials of a request without TLS."""
+    return presented(FakeRequest(headers, None), DECLARED)  # type: ignore[arg-type]
+
+
 class FakeRequest:
-    """What authenticators look at: headers, and the connection's handle."""
+    """What credentials are taken from: headers, and the connection's handle."""
+
+    credentials = None
 
     def __init__(self, headers: Mapping[str, Sequence[str]], handle: SSL.Connection | None) -> None:
         self.requestHeaders = Headers(
@@ -73,6 +85,16 @@ class CredentialsCase(SynchronousTestCase):
             connection has TLS and no client certificate.
         """
         return FakeRequest(headers or {}, self._handshaken(shown))
+
+    def credentials(
+        self,
+        headers: Mapping[str, Sequence[str]] | None = None,
+        shown: Issued | None = None,
+        *,
+        declared: HeaderSet = DECLARED,
+    ) -> PresentedCredentials:
+        """The credentials of :meth:`request`, with the headers that authenticators declare."""
+        return presented(self.request(headers, shown), declared)
 
     def plain_request(self, headers: Mapping[str, Sequence[str]] | None = None) -> Any:
         """A request over a connection without TLS."""

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tests.auth.support import FakeRequest
+from tests.auth.support import credentials
 from twisted_exec.api.status import (
     APIError,
     BadGateway,
@@ -81,8 +81,8 @@ class DelegatedAuthenticatorTests(ReviewCase):
     def ask(
         self, authenticator: DelegatedAuthenticator | None = None, token: str = "secret"
     ) -> Deferred[User | None]:
-        request: Any = FakeRequest({"Authorization": [f"Bearer {token}"]}, None)
-        return (authenticator or self.authenticator()).authenticate(request)
+        presented = credentials({"Authorization": [f"Bearer {token}"]})
+        return (authenticator or self.authenticator()).authenticate(presented)
 
     def test_doors(self) -> None:
         """It authenticates requests and tokens."""
@@ -163,8 +163,8 @@ class DelegatedAuthenticatorTests(ReviewCase):
 
     def test_no_token(self) -> None:
         """Without a token nobody is asked."""
-        request: Any = FakeRequest({}, None)
-        self.assertIsNone(self.successResultOf(self.authenticator().authenticate(request)))
+        user = self.successResultOf(self.authenticator().authenticate(credentials({})))
+        self.assertIsNone(user)
         self.assertEqual(self.reviewer.posted, [])
 
     def test_not_utf8(self) -> None:

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
 from twisted_exec.api.status import BadRequest, InternalError
-from twisted_exec.auth.impersonation import Impersonation, impersonation, impersonation_headers
+from twisted_exec.auth.impersonation import Impersonation, impersonates, impersonation
 from twisted_exec.auth.interfaces import Attributes, User
 
 ADMIN = User("admin", ("system:masters",))
@@ -125,7 +125,14 @@ class ImpersonationTests(SynchronousTestCase):
         self.assertRaises(BadRequest, impersonation, raw, ADMIN)
 
     def test_headers(self) -> None:
-        """Those that say it, and no others."""
-        headers = Headers({"Impersonate-User": ["jane"], "Accept": ["x"]})
-        kept = impersonation_headers(headers)
-        self.assertEqual(dict(kept.getAllRawHeaders()), {b"Impersonate-User": [b"jane"]})
+        """Whatever begins with Impersonate- asks for it, and nothing else does."""
+        for name, asks in (
+            ("Impersonate-User", True),
+            ("impersonate-extra-", True),
+            ("Impersonate-Nonsense", True),
+            ("Accept", False),
+            ("Impersonate_User", False),
+        ):
+            headers = Headers({name: ["x"]})
+            self.assertEqual(impersonates(headers), asks, name)
+        self.assertIsNone(impersonation(Headers({"Accept": ["x"]}), ADMIN))

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.auth import forge
-from tests.auth.support import FakeRequest
+from tests.auth.support import credentials
 from tests.auth.test_oidc_keys import Fetcher
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth.interfaces import IAuthenticator, User
@@ -86,8 +86,8 @@ class AuthenticateTests(OIDCCase):
     def test_request(self) -> None:
         """It is taken from a request as other tokens are."""
         self.known()
-        request: Any = FakeRequest({"Authorization": [f"Bearer {self.token().decode()}"]}, None)
-        user = self.successResultOf(self.authenticator.authenticate(request))
+        presented = credentials({"Authorization": [f"Bearer {self.token().decode()}"]})
+        user = self.successResultOf(self.authenticator.authenticate(presented))
         self.assertEqual(getattr(user, "name", None), "jane")
 
     def test_not_ours(self) -> None:

@@ -16,11 +16,10 @@ from zope.interface.verify import verifyObject
 from tests.auth.support import CredentialsCase
 from tests.tls.support import client_identity
 from twisted_exec.api.status import ServiceUnavailable, Unauthorized
+from twisted_exec.auth.credentials import LONGEST_TOKEN_BYTES, NO_HEADERS
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
-from twisted_exec.auth.shown import Shown
 from twisted_exec.auth.tokens import (
-    LONGEST_TOKEN_BYTES,
     BearerAuthenticator,
     IAudienceAuthenticator,
     ITokenAuthenticator,
@@ -46,7 +45,7 @@ class TokenFileTests(CredentialsCase):
         self.authenticator = TokenFileAuthenticator(self.path, self.clock)
 
     def ask(self, *values: str) -> Deferred[User | None]:
-        return self.authenticator.authenticate(self.request({"Authorization": values}))
+        return self.authenticator.authenticate(self.credentials({"Authorization": values}))
 
     def test_doors(self) -> None:
         """It authenticates requests and tokens."""
@@ -140,8 +139,8 @@ class BearerTests(CredentialsCase):
     """Tests for :class:`BearerAuthenticator`."""
 
     def ask(self, *sources: Source) -> Deferred[User | None]:
-        request = self.request({"Authorization": ["Bearer t"]})
-        return BearerAuthenticator(sources).authenticate(request)
+        presented = self.credentials({"Authorization": ["Bearer t"]})
+        return BearerAuthenticator(sources).authenticate(presented)
 
     def test_first_that_knows(self) -> None:
         """Sources are asked in order until one knows."""
@@ -206,19 +205,17 @@ class SubprotocolTests(CredentialsCase):
             "Upgrade": ["websocket"],
             "Sec-WebSocket-Protocol": [offered],
         }
-        self.shown = Shown(request := self.request({**headers, **more}))
+        self.presented = self.credentials({**headers, **more}, declared=NO_HEADERS)
         source = TokenFileAuthenticator(self.write("tokens.csv", FILE), self.clock)
-        self.again = source.authenticate(self.shown)  # type: ignore[arg-type]
-        return source.authenticate(request)
+        return source.authenticate(self.presented)
 
     def test_known(self) -> None:
-        """It is as good as another, also when it is asked about again."""
+        """It is as good as another; but a page can make one up, so it is not in a header."""
         user = self.successResultOf(self.ask(f"{BEARER}dG9rZW4tMQ, v5.channel.k8s.io"))
         assert user is not None
         self.assertEqual(user.name, "jane")
-        self.assertEqual(self.successResultOf(self.again), user)
-        headers = dict(self.shown.requestHeaders.getAllRawHeaders())
-        self.assertEqual(headers, {b"Authorization": [b"Bearer token-1"]})
+        self.assertEqual(self.presented.token, b"token-1")
+        self.assertFalse(self.presented.token_in_header)
 
     def test_unknown(self) -> None:
         """One that nobody knows, or in the wrong form, is an error, not nobody."""
@@ -229,7 +226,6 @@ class SubprotocolTests(CredentialsCase):
             f"{BEARER}dG9rZW4tMQ, {BEARER}dG9rZW4tMQ, v5.channel.k8s.io",
         ):
             self.failureResultOf(self.ask(offered), Unauthorized)
-            self.again.addErrback(lambda failure: failure.trap(Unauthorized) and None)
 
     def test_header_first(self) -> None:
         """What stands where it belongs goes before."""
@@ -257,8 +253,8 @@ class UnionTests(CredentialsCase):
         )
         self.proxy = client_identity("proxy", ca="forwarding")
 
-    def name(self, request: Any) -> str | None:
-        user = self.successResultOf(self.union.authenticate(request))
+    def name(self, presented: Any) -> str | None:
+        user = self.successResultOf(self.union.authenticate(presented))
         return user.name if user else None
 
     def test_order(self) -> None:
@@ -266,22 +262,22 @@ class UnionTests(CredentialsCase):
         token = {"Authorization": ["Bearer token-1"]}
         remote = {"X-Remote-User": ["remote"]}
         eve = client_identity("eve")
-        self.assertEqual(self.name(self.request({**token, **remote}, self.proxy)), "remote")
-        self.assertEqual(self.name(self.request({**token, **remote}, eve)), "eve")
-        self.assertEqual(self.name(self.request({**token, **remote})), "jane")
-        self.assertIsNone(self.name(self.request(remote)))
+        self.assertEqual(self.name(self.credentials({**token, **remote}, self.proxy)), "remote")
+        self.assertEqual(self.name(self.credentials({**token, **remote}, eve)), "eve")
+        self.assertEqual(self.name(self.credentials({**token, **remote})), "jane")
+        self.assertIsNone(self.name(self.credentials(remote)))
 
     def test_proxy_with_a_token(self) -> None:
         """A proxy's certificate and a person's token: the person."""
-        request = self.request({"Authorization": ["Bearer token-1"]}, self.proxy)
-        self.assertEqual(self.name(request), "jane")
+        presented = self.credentials({"Authorization": ["Bearer token-1"]}, self.proxy)
+        self.assertEqual(self.name(presented), "jane")
 
     def test_bad_token_with_no_certificate(self) -> None:
         """A bad token is never nobody, which might be let in somewhere."""
         for shown in (None, client_identity("eve", ca="evil"), self.proxy):
-            request = self.request({"Authorization": ["Bearer bad"]}, shown)
-            self.failureResultOf(self.union.authenticate(request), Unauthorized)
+            presented = self.credentials({"Authorization": ["Bearer bad"]}, shown)
+            self.failureResultOf(self.union.authenticate(presented), Unauthorized)
 
     def test_nothing(self) -> None:
         """No credentials at all are nobody."""
-        self.assertIsNone(self.name(self.request()))
+        self.assertIsNone(self.name(self.credentials()))

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from twisted.logger import formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
-from tests.auth.support import CredentialsCase
+from tests.auth.support import CredentialsCase, credentials
 from tests.tls.support import authority, client_identity, server_identity
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
@@ -49,7 +49,7 @@ class X509AuthenticatorTests(CredentialsCase):
         self.authenticator = X509Authenticator(self.users_ca, self.clock, lambda: self.now)
 
     def user(self, shown: Issued | None) -> User | None:
-        return self.successResultOf(self.authenticator.authenticate(self.request(shown=shown)))
+        return self.successResultOf(self.authenticator.authenticate(self.credentials(shown=shown)))
 
     def test_door(self) -> None:
         """It is an authenticator."""
@@ -75,7 +75,7 @@ class X509AuthenticatorTests(CredentialsCase):
     def test_none(self) -> None:
         """No certificate, or no TLS, is nobody."""
         self.assertIsNone(self.user(None))
-        plain = self.authenticator.authenticate(self.plain_request())
+        plain = self.authenticator.authenticate(credentials({}))
         self.assertIsNone(self.successResultOf(plain))
 
     def test_strangers(self) -> None:
@@ -92,10 +92,10 @@ class X509AuthenticatorTests(CredentialsCase):
     def test_expired(self) -> None:
         """A certificate that runs out while it is remembered is nobody from then on."""
         soon = authority("users").issue_client("jane", life=timedelta(seconds=30))
-        request = self.request(shown=soon)
+        presented = self.credentials(shown=soon)
         for passed, known in ((0, True), (29, True), (32, False)):
             self.now = datetime.now(UTC) + timedelta(seconds=passed)
-            user = self.successResultOf(self.authenticator.authenticate(request))
+            user = self.successResultOf(self.authenticator.authenticate(presented))
             self.assertEqual(user is not None, known, passed)
 
     def test_ca_changes(self) -> None:
@@ -161,10 +161,10 @@ class X509AuthenticatorTests(CredentialsCase):
             self.write(name, authority("users").certificate_pem + forwarded)
             self.clock.advance(1)
             for shown, known in ((jane, (True, False)), (proxy, (False, True))):
-                request = self.request(shown=shown)
-                user = self.successResultOf(users.authenticate(request))
-                told = user is not None, proxies.caller(request) is not None
-                self.assertEqual(told, known, name)
+                presented = self.credentials(shown=shown)
+                user = self.successResultOf(users.authenticate(presented))
+                trusted = user is not None, proxies.caller(presented) is not None
+                self.assertEqual(trusted, known, name)
             again = X509Authenticator(files[0], self.clock, apart_from=files[1])
             with self.assertRaises(TLSConfigError) as caught:
                 again.load()

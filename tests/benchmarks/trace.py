@@ -218,5 +218,5 @@ def report(trace: Trace) -> None:
     for what, names in _PARSED.items():
         print(f"  {what} parsed {trace.times(names)} times")
     for module in trace.modules:
-        names = sorted(name for found, name in trace.functions if found == module)
-        print(f"  {module:40} {len(names):3} {' '.join(names)}")
+        qualified = sorted(name for found, name in trace.functions if found == module)
+        print(f"  {module:40} {len(qualified):3} {' '.join(qualified)}")

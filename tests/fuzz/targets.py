@@ -31,6 +31,7 @@ from twisted_exec.auth.jose_keys import jwks_keys, signing_key
 from twisted_exec.auth.oidc_config import read_configuration
 from twisted_exec.auth.oidc_issuer import Claim, Issuer, user_of
 from twisted_exec.streaming import upgrade_client
+from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.wire import (
     asked,
@@ -294,8 +295,8 @@ def heads(split: int, data: bytes) -> None:
         assert wanted == upgrade.WEBSOCKET
     except RemoteProtocolError:
         pass
-    for name, value in upgrade.passed_on(headers):
-        assert not upgrade.is_credential_header(name)
+    for name, value in upgrade.passed_on(headers, IDENTITY_HEADERS):
+        assert name not in IDENTITY_HEADERS
         assert name.lower() not in upgrade.HOP_BY_HOP
         if name.lower() == b"sec-websocket-protocol":
             assert upgrade.BEARER_SUBPROTOCOL not in value

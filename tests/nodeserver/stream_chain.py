@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import connectProtocol
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from tests.streaming.raw import Raw
 from tests.streaming.test_sessions import Records
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import (
     Attributes,
     Decision,
@@ -67,9 +67,11 @@ class Everyone:
         self.users, self.forgotten = {ROOT}, set[str]()
         self.asked: list[Attributes] = []
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
-        token = (request.requestHeaders.getRawHeaders(b"authorization") or [b""])[0]
-        name = token.removeprefix(b"Bearer ").decode()
+    credential_headers = NO_HEADERS
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        token = credentials.bearer_token() or b""
+        name = token.decode()
         return succeed(User(name) if token and name not in self.forgotten else None)
 
     def authorize(self, attributes: Attributes) -> Deferred[Decision]:

@@ -240,6 +240,7 @@ def assemble(
         sessions=sessions,
         clock=reactor,
         caller_of=gate.caller_of,
+        credential_headers=gate.credential_headers,
         connect_seconds=backend.seconds,
         answer_seconds=backend.seconds,
     )

@@ -23,8 +23,8 @@ from twisted_exec.api.dialects import Dialect
 from twisted_exec.api.kinds import Object
 from twisted_exec.api.status import APIError, Forbidden, NotFound, Unauthorized
 from twisted_exec.apiserver.filters import APIRequest, Gate
-from twisted_exec.auth.interfaces import Attributes
-from twisted_exec.auth.shown import Shown
+from twisted_exec.auth.credentials import PresentedCredentials
+from twisted_exec.auth.interfaces import Attributes, User
 from twisted_exec.storage.interfaces import DELETED, Event, IStorage, IWatch
 from twisted_exec.streaming.interfaces import (
     MACHINE_DELETED,
@@ -107,7 +107,8 @@ def _power(machine: Object) -> str:
 
 @dataclass(frozen=True)
 class _Right:
-    shown: Shown
+    credentials: PresentedCredentials
+    sender: User | None
     allowed: Attributes
 
 
@@ -162,7 +163,7 @@ class Revocation(Service):
 
     def opened(self, request: APIRequest, session: str, allowed: Attributes) -> None:
         """A session may be opened, by this right."""
-        self._rights[session] = _Right(Shown(request), allowed)
+        self._rights[session] = _Right(request.credentials, request.sender, allowed)
 
     def recheck(self) -> Deferred[None]:
         """Ask for everyone again.  Fires when all were asked; never fails."""
@@ -208,7 +209,7 @@ class Revocation(Service):
         :raises APIError: that cannot be found out.
         """
         try:
-            user = await self._gate.authenticate(right.shown)  # type: ignore[arg-type]
+            user = await self._gate.review(right.credentials, right.sender)
             if user.name != right.allowed.user.name:
                 return "the credential is now another user's"
             await self._gate.authorize(replace(right.allowed, user=user))

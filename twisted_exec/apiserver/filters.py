@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import cast
 from urllib.parse import unquote_to_bytes
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -24,6 +25,7 @@ from twisted_exec.api.kinds import NAMESPACES
 from twisted_exec.api.status import Forbidden, NotFound, TooManyRequests, Unauthorized
 from twisted_exec.apiserver.options import Query
 from twisted_exec.apiserver.verbs import Target
+from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.impersonation import impersonation
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
 from twisted_exec.streaming.site import Request
@@ -34,11 +36,11 @@ class APIRequest(Request):
     """
     A request whose user is known once :meth:`Gate.authenticate` has passed it.
 
-    :ivar forwarded: for whom a trusted proxy has sent it, once that is known.
+    :ivar sender: the user who sent it, once known; ``requester`` may be another, by impersonation.
     """
 
     requester: User
-    forwarded: User | None = None
+    sender: User | None = None
     target: Target
 
     def process(self) -> None:
@@ -51,7 +53,7 @@ class APIRequest(Request):
     def getClientAddress(self) -> IAddress:
         """The user's; a proxy that is trusted with who they are is with where they are as well."""
         address: IAddress = super().getClientAddress()
-        if self.forwarded is None:
+        if self.sender is None or self.sender.forwarded_by is None:
             return address
         lines = self.requestHeaders.getRawHeaders(b"x-forwarded-for", [b""])
         # What came before is what the user said; the proxy has added the last.
@@ -92,6 +94,7 @@ class Gate:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._allowed_origins = allowed_origins
+        self.credential_headers = CredentialHeaders(authenticator, impersonation=True)
 
     async def authenticate(self, request: Request) -> User:
         """
@@ -109,11 +112,30 @@ class Gate:
 
         For whoever must know both; then :meth:`acting` is not to be forgotten.
         """
-        user = await self._authenticator.authenticate(request)
+        credentials = self.credential_headers.take_from(request)
+        user = await self._authenticated(credentials)
+        cast(APIRequest, request).sender = user
+        if not credentials.token_in_header:
+            unasked = credentials.sent_unasked
+            refuse_other_sites(request, self._allowed_origins, sent_unasked=unasked)
+        return user
+
+    async def _authenticated(self, credentials: PresentedCredentials) -> User:
+        user: User | None = await self._authenticator.authenticate(credentials)
         if user is None:
             raise Unauthorized()
-        refuse_other_sites(request, self._allowed_origins)
         return user
+
+    async def review(self, credentials: PresentedCredentials, sender: User | None = None) -> User:
+        """
+        As :meth:`authenticate`, for the credentials of an open session.
+
+        :param sender: the user whom a proxy named when the session was opened.  Whether they are
+            still who the proxy said is for the proxy to find out.
+        """
+        if sender is None or sender.forwarded_by is None:
+            sender = await self._authenticated(credentials)
+        return await self._acting(credentials, sender)
 
     def caller_of(self, request: Request) -> Deferred[str]:
         """
@@ -134,7 +156,10 @@ class Gate:
         :raises Forbidden: they may not.
         :raises APIError: what they ask for makes no sense.
         """
-        asked = impersonation(request.requestHeaders, sender)
+        return await self._acting(self.credential_headers.take_from(request), sender)
+
+    async def _acting(self, credentials: PresentedCredentials, sender: User) -> User:
+        asked = impersonation(credentials.headers, sender)
         if asked is None:
             return sender
         for need in asked.needs:

@@ -20,13 +20,13 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api import kinds
 from twisted_exec.api.meta import Resource
 from twisted_exec.api.status import APIError, InternalError, ServiceUnavailable
 from twisted_exec.auth.cache import AnswerCache
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import (
     Attributes,
@@ -127,6 +127,8 @@ class DelegatedAuthenticator:
     :param retry_seconds: how long one question may be tried, in all.
     """
 
+    credential_headers = NO_HEADERS
+
     def __init__(
         self,
         client: IKubeClient,
@@ -143,9 +145,9 @@ class DelegatedAuthenticator:
         self._cache: AnswerCache[User | None] = AnswerCache(clock, lambda _: keep, cache_size)
         self._secret = secrets.token_bytes(32)
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
-        return BearerAuthenticator([self]).authenticate(request)
+        return BearerAuthenticator([self]).authenticate(credentials)
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """As :meth:`ITokenAuthenticator.authenticate_token`."""

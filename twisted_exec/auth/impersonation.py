@@ -25,9 +25,11 @@ from twisted_exec.auth.groups import (
     with_authenticated,
 )
 from twisted_exec.auth.interfaces import Attributes, User
+from twisted_exec.wire.upgrade import HeaderSet
 
 VERB = "impersonate"
 
+IMPERSONATION_HEADERS = HeaderSet.of(prefixes=["Impersonate-"])
 _PREFIX = b"impersonate-"
 _USER, _GROUP, _UID = b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"
 _EXTRA_PREFIX = b"impersonate-extra-"
@@ -49,15 +51,6 @@ class Impersonation:
     needs: tuple[Attributes, ...]
 
 
-def impersonation_headers(headers: Headers) -> Headers:
-    """Those of ``headers`` that say whom to impersonate."""
-    found = Headers()
-    for name, lines in headers.getAllRawHeaders():
-        if name.lower().startswith(_PREFIX):
-            found.setRawHeaders(name, lines)
-    return found
-
-
 def impersonation(headers: Headers, sender: User) -> Impersonation | None:
     """
     Whom the ``Impersonate-`` headers of a request name.
@@ -67,16 +60,20 @@ def impersonation(headers: Headers, sender: User) -> Impersonation | None:
     :raises BadRequest: they are not UTF-8, name two users, or hold something unknown.
     :raises InternalError: groups, uid or extra without a user (what Kubernetes answers then).
     """
-    asked = impersonation_headers(headers)
-    name, uid = _single(asked, _USER), _single(asked, _UID)
-    groups = tuple(group for line in asked.getRawHeaders(_GROUP, []) if (group := _text(line)))
-    extra = _extra(asked)
+    name, uid = _single(headers, _USER), _single(headers, _UID)
+    groups = tuple(group for line in headers.getRawHeaders(_GROUP, []) if (group := _text(line)))
+    extra = _extra(headers)
     if not name:
         if groups or uid or extra:
             raise InternalError("requested groups, uid or extra without impersonating a user")
         return None
     user = User(name, _groups(name, groups), uid, extra)
     return Impersonation(user, tuple(_needs(sender, user, groups)))
+
+
+def impersonates(headers: Headers) -> bool:
+    """Whether any header asks to act as somebody else, be it malformed."""
+    return any(name.lower().startswith(_PREFIX) for name, _ in headers.getAllRawHeaders())
 
 
 def _needs(sender: User, user: User, groups: tuple[str, ...]) -> Iterator[Attributes]:
@@ -131,7 +128,7 @@ def _extra(headers: Headers) -> dict[str, tuple[str, ...]]:
     extra: dict[str, tuple[str, ...]] = {}
     for name, lines in headers.getAllRawHeaders():
         lowered = name.lower()
-        if lowered in _KNOWN:
+        if lowered in _KNOWN or not lowered.startswith(_PREFIX):
             continue
         key = unquote(lowered.removeprefix(_EXTRA_PREFIX).decode("latin-1"))
         if not lowered.startswith(_EXTRA_PREFIX) or not key:

@@ -1,5 +1,5 @@
 """
-Doors of the auth room, and the facts that pass through them.
+Interfaces of authentication and authorization, and the data that they exchange.
 """
 
 from __future__ import annotations
@@ -9,27 +9,34 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
-from twisted.web.iweb import IRequest
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
+    from twisted_exec.auth.credentials import PresentedCredentials
     from twisted_exec.auth.rules import Rule
 
 
 @dataclass(frozen=True)
 class User:
-    """Who is asking.  ``groups`` holds ``system:authenticated`` for everyone authenticated."""
+    """
+    A user of the API.
+
+    :param groups: with ``system:authenticated``, unless the user is anonymous.
+    :param forwarded_by: the proxy that speaks for the user, if one does; not part of the user's
+        identity.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    forwarded_by: User | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Attributes:
     """
-    What is to be allowed.  A resource request has ``resource``, any other ``path``.
+    The action that an authorizer decides about: on a resource, or on a path.
 
     :param verb: a Kubernetes verb (``get``, ``create`` ...), or for a path the
         HTTP method in lower case.
@@ -49,9 +56,10 @@ class Attributes:
 @dataclass(frozen=True)
 class Decision:
     """
-    ``reason`` is for people and audit; it may be empty.
+    An authorizer's answer.
 
-    :param hidden: what is asked about is as if it were not there to who asks.
+    :param reason: for people and the audit log; may be empty.
+    :param hidden: the user gets 404 instead of 403, as if the object did not exist.
     """
 
     allowed: bool
@@ -60,35 +68,52 @@ class Decision:
 
 
 class IAuthenticator(Interface):
-    """Finds out who a request is from, by one kind of credential."""
+    """
+    Finds the user of a request by one kind of credential.
 
-    def authenticate(request: IRequest) -> Deferred[User | None]:
+    The same credentials are authenticated again at each review of a session, about every ten
+    seconds.
+    """
+
+    credential_headers = Attribute(
         """
-        :return: fires with the user; with ``None`` when the request carries no
-            credential of this kind; fails with
-            :class:`~twisted_exec.api.status.Unauthorized` when it carries one
-            that is not valid (never anonymous then).
+        The request headers that it reads, a :class:`~twisted_exec.wire.upgrade.HeaderSet`.
+
+        These headers are in ``credentials.headers``, they are kept for reviews, and no hop passes
+        them on.  ``Authorization: Bearer`` needs no entry: use ``credentials.bearer_token()``.
+        """
+    )
+
+    def authenticate(credentials: PresentedCredentials) -> Deferred[User | None]:
+        """
+        Authenticate credentials.
+
+        :return: fires with the user, or with ``None`` if there is no credential of this kind.
+            Fails with :class:`~twisted_exec.api.status.Unauthorized` if there is an invalid one:
+            the request is refused then, and no other authenticator is asked.
         """
 
 
 class IAuthorizer(Interface):
-    """Decides whether a user may."""
+    """Decides whether a user may do something."""
 
     def authorize(attributes: Attributes) -> Deferred[Decision]:
         """
-        :return: fires with a :class:`Decision`; fails with an
-            :class:`~twisted_exec.api.status.APIError` when nothing could be found out
-            (which never means yes).
+        Decide about one action.
+
+        :return: fires with a :class:`Decision`.  Fails with an
+            :class:`~twisted_exec.api.status.APIError` if no decision is possible now; the action
+            is refused then.
         """
 
 
 class IRulesAuthorizer(IAuthorizer):
-    """Decides by rules, and can tell them."""
+    """An authorizer that decides by rules, and can list them."""
 
     def rules_for(user: User, namespace: str) -> Deferred[tuple[Rule, ...]]:
         """
-        What a user may do in a namespace, for a SelfSubjectRulesReview.
+        List what a user may do in a namespace, for a SelfSubjectRulesReview.
 
-        :param namespace: empty for the cluster's rules alone.
-        :return: fires with the rules, each once; fails as :meth:`authorize`.
+        :param namespace: empty for the rules of the whole cluster only.
+        :return: fires with the rules, each once; fails as :meth:`IAuthorizer.authorize`.
         """

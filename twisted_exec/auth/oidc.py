@@ -22,12 +22,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.status import Unauthorized
 from twisted_exec.auth import jose
 from twisted_exec.auth.cache import AnswerCache
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.jose import InvalidToken, UnknownKey
 from twisted_exec.auth.jose_keys import VerifyingKey
@@ -119,6 +119,8 @@ class OIDCAuthenticator:
     :param now: the time that tokens are judged by, in seconds since 1970.
     """
 
+    credential_headers = NO_HEADERS
+
     def __init__(
         self,
         issuers: Reloading[tuple[Issuer, ...]],
@@ -147,9 +149,9 @@ class OIDCAuthenticator:
         for tokens in self._known.values():
             tokens.keys.close()
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
-        return BearerAuthenticator([self]).authenticate(request)
+        return BearerAuthenticator([self]).authenticate(credentials)
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """

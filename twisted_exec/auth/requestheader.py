@@ -11,22 +11,24 @@ Source: ``k8s.io/apiserver/pkg/authentication/request/headerrequest``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from urllib.parse import unquote
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.x509 import CertificateJudge, certified_user, request_certificate
+from twisted_exec.auth.x509 import CertificateJudge, certified_user
 from twisted_exec.tls.errors import TLSConfigError
+from twisted_exec.wire.upgrade import HeaderSet
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,10 @@ class HeaderNames:
     uid: tuple[str, ...] = ("X-Remote-Uid",)
     extra_prefix: tuple[str, ...] = ("X-Remote-Extra-",)
 
-    def remove_from(self, headers: Headers) -> None:
-        """Nobody behind whoever has read these headers shall find them."""
-        for name in (*self.user, *self.group, *self.uid):
-            headers.removeHeader(name.encode("ascii"))
-        for raw, _ in list(headers.getAllRawHeaders()):
-            if self._prefix_of(raw.lower()):
-                headers.removeHeader(raw)
+    @cached_property
+    def headers(self) -> HeaderSet:
+        """All of them."""
+        return HeaderSet.of(*self.user, *self.group, *self.uid, prefixes=self.extra_prefix)
 
     def user_of(self, headers: Headers) -> User | None:
         """
@@ -79,19 +78,6 @@ class HeaderNames:
         """By which prefix a header is an extra; empty when it is none."""
         prefixes = (prefix.lower().encode("ascii") for prefix in self.extra_prefix)
         return next((prefix for prefix in prefixes if lowered.startswith(prefix)), b"")
-
-
-@dataclass(frozen=True)
-class ForwardedIdentity:
-    """
-    Whom a proxy speaks for, and which proxy it is.
-
-    :param user: the person, as the headers say.
-    :param caller: the proxy, as its certificate says.
-    """
-
-    user: User
-    caller: User
 
 
 @implementer(IAuthenticator)
@@ -137,24 +123,24 @@ class RequestHeaderAuthenticator:
         """
         self._judge.load()
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
-        """As :meth:`IAuthenticator.authenticate`."""
-        found = self.authenticate_proxy(request)
-        return found.addCallback(lambda identity: identity.user if identity else None)
+    @property
+    def credential_headers(self) -> HeaderSet:
+        """As :attr:`IAuthenticator.credential_headers`."""
+        return self._names.headers
 
-    def authenticate_proxy(self, request: IRequest) -> Deferred[ForwardedIdentity | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """
-        Like ``authenticate``, and tells the proxy as well.
+        As :meth:`IAuthenticator.authenticate`.
 
-        :return: fires with ``None`` when the request is not a trusted proxy's or
-            forwards nobody; fails with :class:`Unauthorized` when a trusted proxy's
-            headers cannot be read.
+        :return: fires with the user that the proxy names, whose ``forwarded_by`` is the proxy; with
+            ``None`` when no trusted proxy sends the request, or it names nobody.
+            Fails with :class:`Unauthorized` when a trusted proxy's headers cannot be read.
         """
-        return maybeDeferred(self._identity, request)
+        return maybeDeferred(self._user, credentials)
 
-    def caller(self, request: IRequest) -> User | None:
-        """The trusted proxy that sent a request, whomever it speaks for."""
-        peer = request_certificate(request)
+    def caller(self, credentials: PresentedCredentials) -> User | None:
+        """The trusted proxy that sent a request, even if it names no user."""
+        peer = credentials.certificate
         if peer is None or not (self._any_name or peer.common_name in self._allowed):
             return None
         refusal = self._judge.refusal(peer)
@@ -163,12 +149,12 @@ class RequestHeaderAuthenticator:
             return None
         return certified_user(peer)
 
-    def _identity(self, request: IRequest) -> ForwardedIdentity | None:
-        caller = self.caller(request)
+    def _user(self, credentials: PresentedCredentials) -> User | None:
+        caller = self.caller(credentials)
         if caller is None:
             return None
-        user = self._names.user_of(request.requestHeaders)
-        return None if user is None else ForwardedIdentity(user, caller)
+        user = self._names.user_of(credentials.headers)
+        return None if user is None else replace(user, forwarded_by=caller)
 
 
 def _first(headers: Headers, names: Iterable[str]) -> str:

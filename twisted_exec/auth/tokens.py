@@ -1,5 +1,5 @@
 """
-Users by bearer token: taking it out of the request, and a file of tokens.
+Users by bearer token, and a file of tokens.
 
 A token is looked up by its SHA-256, so that the time a look-up takes tells nothing
 about tokens that exist, and none is kept in memory or logged.
@@ -15,18 +15,14 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IRequest
 from zope.interface import Interface, implementer
 
 from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls.errors import TLSConfigError
 from twisted_exec.tls.files import Reloading
-from twisted_exec.wire.errors import RemoteProtocolError
-from twisted_exec.wire.upgrade import subprotocol_token
-
-LONGEST_TOKEN_BYTES = 32 << 10
 
 
 class ITokenAuthenticator(Interface):
@@ -64,36 +60,6 @@ class IAudienceAuthenticator(ITokenAuthenticator):
         """
 
 
-def bearer_token(request: IRequest) -> bytes | None:
-    """
-    The request's bearer token, or ``None`` when it carries none.
-
-    It may also stand among the subprotocols of a WebSocket, as browsers must have it.
-
-    :raises Unauthorized: it carries several, one that is too long, or one in the wrong form.
-    """
-    lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
-    if len(lines) > 1:
-        raise Unauthorized("more than one Authorization header")
-    scheme, _, token = (lines.pop() if lines else b"").strip().partition(b" ")
-    token = token.strip()
-    if scheme.lower() != b"bearer" or not token:
-        token = _among_subprotocols(request)
-    if not token:
-        return None
-    if len(token) > LONGEST_TOKEN_BYTES:
-        raise Unauthorized("the bearer token is too long")
-    return token
-
-
-def _among_subprotocols(request: IRequest) -> bytes:
-    headers = request.requestHeaders.getAllRawHeaders()
-    try:
-        return subprotocol_token([(name, one) for name, lines in headers for one in lines]) or b""
-    except RemoteProtocolError as problem:
-        raise Unauthorized(str(problem)) from None
-
-
 @implementer(IAuthenticator, IAudienceAuthenticator)
 class BearerAuthenticator:
     """
@@ -104,17 +70,19 @@ class BearerAuthenticator:
         themselves; empty when that is not known.
     """
 
+    credential_headers = NO_HEADERS
+
     def __init__(
         self, sources: Sequence[ITokenAuthenticator], audiences: Sequence[str] = ()
     ) -> None:
         self._sources, self._audiences = tuple(sources), tuple(audiences)
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`: a token nobody knows is an error."""
-        return Deferred.fromCoroutine(self._authenticate(request))
+        return Deferred.fromCoroutine(self._authenticate(credentials))
 
-    async def _authenticate(self, request: IRequest) -> User | None:
-        token = bearer_token(request)
+    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
+        token = credentials.bearer_token()
         if token is None:
             return None
         user = await self.authenticate_token(token)
@@ -166,6 +134,8 @@ class TokenFileAuthenticator:
     :param path: nothing is opened before :meth:`load` or the first token.
     """
 
+    credential_headers = NO_HEADERS
+
     def __init__(self, path: str, clock: IReactorTime) -> None:
         self._path = path
         self._users = Reloading([path], self._parse, clock)
@@ -179,9 +149,9 @@ class TokenFileAuthenticator:
         """
         self._users.load()
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
-        return BearerAuthenticator([self]).authenticate(request)
+        return BearerAuthenticator([self]).authenticate(credentials)
 
     def authenticate_token(self, token: bytes) -> Deferred[User | None]:
         """As :meth:`ITokenAuthenticator.authenticate_token`."""

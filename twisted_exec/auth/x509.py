@@ -17,15 +17,15 @@ from itertools import product
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
+from twisted_exec.auth.credentials import NO_HEADERS, PresentedCredentials
 from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.tls import pem
 from twisted_exec.tls.errors import NotNow, TLSConfigError, VerificationError
 from twisted_exec.tls.files import Reloading
-from twisted_exec.tls.peer import PeerCertificate, peer_certificate, verify
+from twisted_exec.tls.peer import PeerCertificate, verify
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 """The extra key under which Kubernetes tells which certificate it was."""
@@ -156,6 +156,7 @@ class X509Authenticator:
     """
 
     _log = Logger()
+    credential_headers = NO_HEADERS
 
     def __init__(
         self,
@@ -174,9 +175,9 @@ class X509Authenticator:
         """
         self._judge.load()
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`; a certificate of another CA is no user."""
-        return succeed(self.user(request_certificate(request)))
+        return succeed(self.user(credentials.certificate))
 
     def user(self, peer: PeerCertificate | None) -> User | None:
         """The user that a presented certificate is, if the CA vouches for it and it names one."""
@@ -197,9 +198,3 @@ def certified_user(peer: PeerCertificate) -> User:
         with_authenticated(name, peer.organizations),
         extra={CREDENTIAL_ID: (f"X509SHA256={peer.fingerprint}",)},
     )
-
-
-def request_certificate(request: IRequest) -> PeerCertificate | None:
-    """The client certificate of a request's connection; not verified yet."""
-    channel = getattr(request, "channel", None)
-    return peer_certificate(getattr(channel, "transport", None))

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.status import (
@@ -32,11 +30,11 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
+from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials, check_declared
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
-from twisted_exec.auth.shown import Shown
 from twisted_exec.streaming.interfaces import Subject
 from twisted_exec.streaming.site import Request
-from twisted_exec.wire.upgrade import is_credential_header
+from twisted_exec.wire.upgrade import HeaderSet
 
 PROXY = ("proxy",)
 """The subresource of a Node that streams and logs need."""
@@ -85,11 +83,18 @@ class NamedCertificates:
     """
 
     def __init__(self, certificates: IAuthenticator, names: Collection[str]) -> None:
+        check_declared(certificates)
         self._certificates, self._names = certificates, frozenset(names)
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    @property
+    def credential_headers(self) -> HeaderSet:
+        """As :attr:`IAuthenticator.credential_headers`."""
+        headers: HeaderSet = self._certificates.credential_headers
+        return headers
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
-        return self._certificates.authenticate(request).addCallback(self._checked)
+        return self._certificates.authenticate(credentials).addCallback(self._checked)
 
     def _checked(self, user: User | None) -> User | None:
         if user is not None and user.name not in self._names:
@@ -102,7 +107,7 @@ class _Asking:
     """Who asks, and by what."""
 
     user: User
-    shown: Shown
+    credentials: PresentedCredentials
 
 
 class Gate:
@@ -119,6 +124,9 @@ class Gate:
 
     def __init__(self, authenticator: IAuthenticator, authorizer: IAuthorizer) -> None:
         self._authenticator, self._authorizer = authenticator, authorizer
+        # A root's API server does not say for whom it asks: a header that claims to is thrown away,
+        # and so are those of impersonation.
+        self.credential_headers = CredentialHeaders(authenticator, impersonation=False)
         self._askings: dict[str, _Asking] = {}
         self._answering: set[str] = set()
         self._problem = ""
@@ -133,9 +141,9 @@ class Gate:
         known = self._askings.get(request.subject.session)
         if known is not None:
             return known.user
-        _strip(request.requestHeaders)
+        credentials = self.credential_headers.take_from(request)
         try:
-            user = await self._authenticator.authenticate(request)
+            user: User | None = await self._authenticator.authenticate(credentials)
         except Unauthorized:
             raise
         except APIError as problem:
@@ -146,7 +154,7 @@ class Gate:
             ) from None
         if user is None:
             raise Unauthorized
-        self._askings[request.subject.session] = _Asking(user, Shown(request))
+        self._askings[request.subject.session] = _Asking(user, credentials)
         return user
 
     @contextmanager
@@ -206,7 +214,7 @@ class Gate:
         asking = self._askings.get(subject.session)
         if asking is None:
             return
-        user = await self._authenticator.authenticate(asking.shown)  # type: ignore[arg-type]
+        user: User | None = await self._authenticator.authenticate(asking.credentials)
         if user is None or user.name != asking.user.name:
             raise Unauthorized
         self._askings[subject.session] = replace(asking, user=user)
@@ -217,10 +225,3 @@ class Gate:
         live = self._answering.union(sessions)
         for session in [session for session in self._askings if session not in live]:
             del self._askings[session]
-
-
-def _strip(headers: Headers) -> None:
-    """Nobody here, or behind us, shall find who somebody claims to speak for."""
-    for name, _ in list(headers.getAllRawHeaders()):
-        if is_credential_header(name) and name.lower() != b"authorization":
-            headers.removeHeader(name)

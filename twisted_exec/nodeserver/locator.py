@@ -83,6 +83,7 @@ def stream_routes(hop: Hop) -> list[Route]:
         clock=hop.clock,
         answer_seconds=ANSWER_SECONDS,
         leave_seconds=LEAVE_SECONDS,
+        credential_headers=hop.gate.credential_headers,
     )
 
     async def answer(request: Request, names: object) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, cast
 from urllib.parse import quote
 
@@ -35,9 +36,10 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
+from twisted_exec.auth.credentials import CredentialHeaders, PresentedCredentials
 from twisted_exec.auth.interfaces import Attributes, IAuthenticator, IAuthorizer, User
-from twisted_exec.auth.requestheader import ForwardedIdentity, RequestHeaderAuthenticator
-from twisted_exec.auth.shown import Shown
+from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
+from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.iri.interfaces import IMachineRuntime
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.kube.interfaces import IKubeClient, Object
@@ -69,12 +71,12 @@ class Asking:
     """
     Who asks: the user, and the proxy that speaks for them, if one does.
 
-    :param shown: the credentials of a user without a proxy.
+    :param credentials: of a user without a proxy.
     """
 
     user: User
     caller: User | None = None
-    shown: Shown | None = None
+    credentials: PresentedCredentials | None = None
 
 
 @dataclass(frozen=True)
@@ -102,19 +104,30 @@ class Gate:
         :raises Forbidden: not they ask, but a page in their browser; or they want to act
             as someone else, which is a right that only API servers know.
         """
-        if self.proxies is not None:
-            forwarded: ForwardedIdentity | None = await self.proxies.authenticate_proxy(request)
-            if forwarded is not None:
-                return Asking(forwarded.user, forwarded.caller)
-        user = await self.direct.authenticate(request)
+        credentials = self.credential_headers.take_from(request)
+        user: User | None = await self.authenticator.authenticate(credentials)
         if user is None:
             raise Unauthorized
-        if user.name not in self.pool_proxy_suffices:  # those judge for themselves
-            refuse_other_sites(request, self.allowed_origins)
-        shown = Shown(request)
-        if shown.acts:
+        if user.forwarded_by is not None:
+            return Asking(user, user.forwarded_by)
+        if user.name not in self.pool_proxy_suffices and not credentials.token_in_header:
+            # Those that suffice judge for themselves.
+            unasked = credentials.sent_unasked
+            refuse_other_sites(request, self.allowed_origins, sent_unasked=unasked)
+        if credentials.impersonates:
             raise Forbidden("nobody can act as someone else here; ask the API server")
-        return Asking(user, shown=shown)
+        return Asking(user, credentials=credentials)
+
+    @cached_property
+    def authenticator(self) -> IAuthenticator:
+        """Knows everyone."""
+        proxies = [] if self.proxies is None else [self.proxies]
+        return UnionAuthenticator([*proxies, self.direct])
+
+    @cached_property
+    def credential_headers(self) -> CredentialHeaders:
+        """The registry of credential headers."""
+        return CredentialHeaders(self.authenticator, impersonation=True)
 
     async def who_again(self, asking: Asking) -> Asking:
         """
@@ -122,9 +135,9 @@ class Gate:
 
         :raises Unauthorized: not any more, or they are somebody else's by now.
         """
-        if asking.shown is None:
+        if asking.credentials is None:
             return asking
-        user = await self.direct.authenticate(asking.shown)  # type: ignore[arg-type]
+        user = await self.direct.authenticate(asking.credentials)
         if user is None or user.name != asking.user.name:
             raise Unauthorized
         return replace(asking, user=user)
@@ -194,7 +207,8 @@ class Gate:
 
         :return: fires with its name, or fails with :class:`Unauthorized`.
         """
-        caller = self.proxies.caller(request) if self.proxies is not None else None
+        credentials = self.credential_headers.take_from(request)
+        caller = self.proxies.caller(credentials) if self.proxies is not None else None
         if caller is None:
             raise Unauthorized("only a proxy that forwards users ends sessions here")
         return succeed(caller.name)

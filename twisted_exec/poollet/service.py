@@ -305,6 +305,7 @@ class Poollet(Service):
             sessions=self.sessions,
             clock=reactor,
             caller_of=self._gate.caller_of,
+            credential_headers=self._gate.credential_headers,
         )
         self.withdrawal = Withdrawal(self.sessions, locator, reactor)
         self.health = Health(reactor)

@@ -128,7 +128,7 @@ class StreamRoutes(ServerRoutes):
         with self._refusals_on_record(request):
             choose_protocol(request)
             origins = self._server.listening.allowed_origins
-            refuse_other_sites(request, origins, knows_tokens=False)
+            refuse_other_sites(request, origins)
             reservation = self._reserve(request, names["token"], EXEC)
         self._open(request, reservation)
 

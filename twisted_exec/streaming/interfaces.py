@@ -31,10 +31,12 @@ from twisted_exec.wire.remotecommand import (
     Role,
     TerminalSize,
 )
+from twisted_exec.wire.upgrade import HeaderSet
 
 __all__ = [
     "COMPLETED",
     "CONSOLE_IN_USE",
+    "IDENTITY_HEADERS",
     "IDLE",
     "INTERNAL",
     "LINE_LOST",
@@ -57,6 +59,22 @@ __all__ = [
     "Subject",
     "TerminalSize",
 ]
+
+
+IDENTITY_HEADERS = HeaderSet.of(
+    "Authorization",
+    "Proxy-Authorization",
+    "Cookie",
+    "Cookie2",
+    prefixes=("X-Remote-", "Impersonate-", "X-Twisted-Exec-"),
+)
+"""
+Headers by which a user, or a hop for its user, says who is asking.
+
+No hop passes them on: it sets those that it means itself.  ``X-Twisted-Exec-`` is how a poollet
+names its user to a runtime.  Authenticators add headers of their own
+(:attr:`~twisted_exec.auth.interfaces.IAuthenticator.credential_headers`).
+"""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ the machine: whoever reads it may have asked for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from twisted_exec.api.status import (
     Unauthorized,
     one_line,
 )
-from twisted_exec.streaming.interfaces import Ending, IStreamLocator, Location
+from twisted_exec.streaming.interfaces import IDENTITY_HEADERS, Ending, IStreamLocator, Location
 from twisted_exec.streaming.negotiation import (
     STREAM_PROTOCOL,
     UPGRADE_REQUIRED,
@@ -111,6 +111,7 @@ class Proxy:
         before it is cut.
     :param drain_seconds: see :class:`~twisted_exec.streaming.splice.Splice`.
     :param leave_seconds: likewise.
+    :param credential_headers: names of the headers that never reach the next hop.
     :param cuts_when_refused: a session that the next hop refuses to end is cut at once;
         else when ``end_seconds`` are over, for it may be told why in another way.
     """
@@ -131,6 +132,7 @@ class Proxy:
         drain_seconds: float = DRAIN_SECONDS,
         leave_seconds: float | None = None,
         cuts_when_refused: bool = True,
+        credential_headers: Container[bytes] = IDENTITY_HEADERS,
     ) -> None:
         self.locator, self.hop, self.sessions = locator, hop, sessions
         self.clock, self.caller_of = clock, caller_of
@@ -138,6 +140,7 @@ class Proxy:
         self.end_seconds, self.drain_seconds = end_seconds, drain_seconds
         self.leave_seconds = leave_seconds
         self.cuts_when_refused = cuts_when_refused
+        self.credential_headers = credential_headers
 
     async def handle(self, request: Request) -> None:
         """
@@ -289,7 +292,9 @@ class _Passage:
         names = {name.lower() for name, _ in ours}
         theirs = [
             pair
-            for pair in passed_on(header_pairs(request.requestHeaders))
+            for pair in passed_on(
+                header_pairs(request.requestHeaders), self._proxy.credential_headers
+            )
             if pair[0].lower() not in names
         ]
         return UpgradeRequest(request.method, self._target(), location.host, theirs + ours)

@@ -89,10 +89,13 @@ class Request(server.Request):
     :ivar gone: nobody reads an answer any more: the client left, or the
         connection was taken over.
     :ivar subject: what is known about who reaches what; locators refine it.
+    :ivar credentials: what the client presented to say who it is, once that has been taken out of
+        the headers (:mod:`twisted_exec.auth.credentials`).
     """
 
     channel: Channel
     content: Any
+    credentials: Any = None
     gone = False
 
     def __init__(self, channel: Channel, *args: Any, **more: Any) -> None:

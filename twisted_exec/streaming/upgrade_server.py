@@ -28,7 +28,6 @@ from twisted.web.iweb import IRequest
 from twisted_exec.api.status import Forbidden
 from twisted_exec.streaming.flow import swap_protocol
 from twisted_exec.streaming.site import Request
-from twisted_exec.tls.peer import peer_certificate
 from twisted_exec.wire.upgrade import is_cross_site, requested_upgrade
 
 
@@ -49,23 +48,22 @@ def is_upgrade(request: IRequest) -> bytes:
 
 
 def refuse_other_sites(
-    request: IRequest, allowed: Collection[bytes] = (), *, knows_tokens: bool = True
+    request: IRequest, allowed: Collection[bytes] = (), *, sent_unasked: bool = True
 ) -> None:
     """
-    For whoever was known by what a browser shows unasked, such as a certificate.
+    Refuse a request that a browser may have sent for a page of another site.
 
     :param allowed: sites besides this server's own, see
         :func:`~twisted_exec.wire.upgrade.read_origin`.
-    :param knows_tokens: whoever is known here without a certificate is so by a bearer token.
+    :param sent_unasked: the user may be known by something that a browser adds to the requests of
+        any page, such as a client certificate.
     :raises Forbidden: a page of another site may have sent the request.
     """
     if not request.requestHeaders.hasHeader(b"origin"):
         return
-    transport = getattr(getattr(request, "channel", None), "transport", None)
-    shown = peer_certificate(transport) is not None
     if is_cross_site(
         header_pairs(request.requestHeaders),
-        shows_certificate=shown or not knows_tokens,
+        shows_certificate=sent_unasked,
         secure=request.isSecure(),
         allowed=allowed,
     ):

@@ -12,7 +12,8 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
+from dataclasses import dataclass
 
 from twisted_exec.wire.errors import RemoteProtocolError
 
@@ -40,26 +41,49 @@ HOP_BY_HOP = frozenset(
     }
 )
 
-_CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"cookie2"})
-_CREDENTIAL_PREFIXES = (b"x-remote-", b"impersonate-", b"x-twisted-exec-")
-
 _SET_BY_HOP = frozenset({b"host", b"content-length", b"expect", b"audit-id", b"origin"})
 _OF_101 = frozenset({b"x-stream-protocol-version"})
 
 _ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-def is_credential_header(name: bytes) -> bool:
+@dataclass(frozen=True)
+class HeaderSet:
     """
-    Return whether a header carries an identity.
+    A set of header names, some of them known by their beginning only; made by :meth:`of`.
 
-    Every hop drops these headers from its input before it sets its own: otherwise a user could
-    claim any identity to the next hop.  In ``X-Twisted-Exec-`` headers a poollet tells a runtime
-    whom it acts for.  An underscore makes a different header name to us, but the same variable
-    name to programs that turn headers into variables, as CGI does.
+    Case does not matter, and an underscore counts as a hyphen: they are two headers to us, but one
+    and the same to programs that turn headers into variables, as CGI does.
     """
-    lowered = name.lower().replace(b"_", b"-")
-    return lowered in _CREDENTIALS or lowered.startswith(_CREDENTIAL_PREFIXES)
+
+    names: frozenset[bytes] = frozenset()
+    prefixes: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, *names: str, prefixes: Iterable[str] = ()) -> HeaderSet:
+        """
+        Return the set of these headers.
+
+        :param prefixes: beginnings of names, such as ``X-Remote-Extra-``.
+        """
+        return cls(
+            frozenset(_folded(name.encode("ascii")) for name in names),
+            tuple(_folded(prefix.encode("ascii")) for prefix in prefixes),
+        )
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, bytes):
+            return False
+        folded = _folded(name)
+        return folded in self.names or folded.startswith(self.prefixes)
+
+    def __or__(self, other: HeaderSet) -> HeaderSet:
+        prefixes = dict.fromkeys((*self.prefixes, *other.prefixes))
+        return HeaderSet(self.names | other.names, tuple(prefixes))
+
+
+def _folded(name: bytes) -> bytes:
+    return name.lower().replace(b"_", b"-")
 
 
 def is_cross_site(
@@ -214,12 +238,16 @@ def requested_upgrade(headers: Headers) -> bytes:
     return _KNOWN_UPGRADES.get(protocols[0].lower(), protocols[0])
 
 
-def passed_on(headers: Headers) -> list[tuple[bytes, bytes]]:
+def passed_on(headers: Headers, credentials: Container[bytes]) -> list[tuple[bytes, bytes]]:
     """
     Return the headers of a request that the next hop may see.
 
-    These exclude hop-by-hop headers (including those that ``Connection`` names), credentials
-    (including those in subprotocols), and headers that every hop sets or checks itself.
+    Without hop-by-hop headers (also those that ``Connection`` names), without
+    credentials (also those in subprotocols), and without the headers that every hop sets
+    or judges itself.
+
+    :param credentials: names of the headers that say who is asking.  With one of them a user could
+        claim any identity at the next hop.
     """
     headers = list(headers)
     named = {token.lower() for token in tokens(values(headers, b"connection"))}
@@ -227,7 +255,7 @@ def passed_on(headers: Headers) -> list[tuple[bytes, bytes]]:
     forwarded = [
         (name, value)
         for name, value in headers
-        if name.lower() not in dropped and not is_credential_header(name)
+        if name.lower() not in dropped and name not in credentials
     ]
     return [pair for pair in map(_without_bearer, forwarded) if pair[1]]
 

@@ -17,9 +17,10 @@ from tests.tls.support import authority, client_identity
 from twisted_exec.api.status import BadGateway, Forbidden, NotFound, Unauthorized
 from twisted_exec.apiserver.aggregated.authentication import HostAuthenticator, HostTrust
 from twisted_exec.apiserver.aggregated.trust import CONFIGMAPS, NAME, NAMESPACE, TrustError
+from twisted_exec.apiserver.filters import Gate
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.delegated import DelegatedAuthenticator
 from twisted_exec.auth.interfaces import IAuthenticator, User
-from twisted_exec.auth.shown import Shown
 from twisted_exec.tls.authority import Issued
 
 USERS, PROXIES, NEWER = (
@@ -42,6 +43,11 @@ class AuthenticationCase(CredentialsCase):
         tokens = DelegatedAuthenticator(self.host.client, self.clock)
         self.authenticator = HostAuthenticator(self.trust, tokens, self.clock)
 
+    def gate(self) -> Gate:
+        """A gate that authorizes nothing."""
+        authorizer: Any = None
+        return Gate(self.authenticator, authorizer)
+
     def begin(self) -> None:
         self.successResultOf(Deferred.fromCoroutine(self.trust.begin()))
         self.trust.startService()
@@ -50,10 +56,17 @@ class AuthenticationCase(CredentialsCase):
     def user(
         self, headers: Mapping[str, Sequence[str]] | None = None, shown: Issued | None = None
     ) -> User | None:
-        return self.known(self.request(headers, shown))
+        return self.known(self.presented(headers, shown))
 
-    def known(self, request: Any) -> User | None:
-        user: User | None = self.successResultOf(self.authenticator.authenticate(request))
+    def presented(
+        self, headers: Mapping[str, Sequence[str]] | None = None, shown: Issued | None = None
+    ) -> PresentedCredentials:
+        """Credentials, with the headers that are declared now."""
+        declared = self.authenticator.credential_headers
+        return self.credentials(headers, shown, declared=declared)
+
+    def known(self, presented: PresentedCredentials) -> User | None:
+        user: User | None = self.successResultOf(self.authenticator.authenticate(presented))
         return user
 
     def name(self, *asked: Any) -> str:
@@ -145,7 +158,7 @@ class KnownTests(AuthenticationCase):
         self.host.tokens["good"] = {"username": "system:serviceaccount:default:a"}
         told = self.name({"Authorization": ["Bearer good"], **JANE})
         self.assertEqual(told, "system:serviceaccount:default:a")
-        bad = self.authenticator.authenticate(self.request({"Authorization": ["Bearer bad"]}))
+        bad = self.authenticator.authenticate(self.presented({"Authorization": ["Bearer bad"]}))
         self.failureResultOf(bad, Unauthorized)
 
     def test_stripped(self) -> None:
@@ -158,24 +171,25 @@ class KnownTests(AuthenticationCase):
             (None, {"Authorization": ["Bearer good"]}),
         ):
             request = self.request({**JANE, "x-remote-extra-a": ["b"], **more}, shown)
-            self.known(request)
+            self.known(self.gate().credential_headers.take_from(request))
             names = [name.lower() for name, _ in request.requestHeaders.getAllRawHeaders()]
             self.assertEqual([name for name in names if name.startswith(b"x-remote")], [])
 
     def test_asked_again(self) -> None:
         """A request is whose it was, however often that is asked."""
-        request = self.request(JANE, FRONT)
-        first = self.known(request)
-        self.assertEqual(self.known(request), first)
-        self.assertEqual(self.known(Shown(request)), first)
+        request, gate = self.request(JANE, FRONT), self.gate()
+        first = self.successResultOf(Deferred.fromCoroutine(gate.authenticate(request)))
+        self.assertEqual(first.name, "jane")
+        again = self.successResultOf(Deferred.fromCoroutine(gate.authenticate(request)))
+        self.assertEqual(again, first)
 
     def test_two_users(self) -> None:
         """Two names are no name: one may have slipped past the proxy; and both are taken away."""
-        request = self.request({"X-Remote-User": ["jane", "root"]}, FRONT)
-        self.failureResultOf(self.authenticator.authenticate(request), Unauthorized)
-        self.assertFalse(request.requestHeaders.hasHeader("X-Remote-User"))
-        # Asked again it is still nobody, rather than whoever comes next.
-        self.assertIsNone(self.known(request))
+        request, gate = self.request({"X-Remote-User": ["jane", "root"]}, FRONT), self.gate()
+        for _ in range(2):
+            asking = Deferred.fromCoroutine(gate.authenticate(request))
+            self.failureResultOf(asking, Unauthorized)
+            self.assertFalse(request.requestHeaders.hasHeader("X-Remote-User"))
 
 
 class RotationTests(AuthenticationCase):
@@ -208,10 +222,11 @@ class RotationTests(AuthenticationCase):
 
     def test_sessions_stay(self) -> None:
         """Who opened a session is who they were, when their proxy's CA has gone since."""
-        request = self.request(JANE, FRONT)
-        first, shown = self.known(request), Shown(request)
+        request, gate = self.request(JANE, FRONT), self.gate()
+        sender = self.successResultOf(Deferred.fromCoroutine(gate.sender(request)))
         self.host.say(configmap(USERS, NEWER))
-        self.assertEqual(self.known(shown), first)
+        review = gate.review(request.credentials, sender)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(review)), sender)
 
     def test_same(self) -> None:
         """What says the same as before changes nothing."""

@@ -11,7 +11,6 @@ it: they are who they were when they were opened, and may what they may now.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 from twisted.application.service import Service
@@ -19,7 +18,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.web.iweb import IRequest
 from zope.interface import implementer
 
 from twisted_exec.api.status import APIError
@@ -32,11 +30,13 @@ from twisted_exec.apiserver.aggregated.trust import (
     TrustError,
     trust_of,
 )
+from twisted_exec.auth.credentials import PresentedCredentials
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.requestheader import RequestHeaderAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
 from twisted_exec.kube.interfaces import IKubeClient, Object
 from twisted_exec.kube.watch import Backoff, Reflector
+from twisted_exec.wire.upgrade import HeaderSet
 
 _REFUSED = (
     "the host cluster does not let this server read the ConfigMap {where} ({why}): bind its user "
@@ -167,9 +167,6 @@ class HostAuthenticator:
     Knows users as servers behind a kube-apiserver do: by a proxy's headers, then by certificate,
     then by token.  Nobody is anonymous.
 
-    What proxies say is taken from the request and noted as ``forwarded``: nothing behind this may
-    read it again.
-
     :param tokens: knows whose a bearer token is.
     """
 
@@ -177,7 +174,7 @@ class HostAuthenticator:
         self._trust, self._tokens, self._clock = trust, tokens, clock
         self._believed: Trust | None = None
 
-    def _understood(self) -> Trust:
+    def _understood(self) -> None:
         trust = self._trust.current
         if trust is not self._believed:
             self._believed, ca = trust, trust.client_ca
@@ -189,25 +186,20 @@ class HostAuthenticator:
                 names=trust.headers,
                 any_name=not trust.names,
             )
-        return trust
 
-    def authenticate(self, request: IRequest) -> Deferred[User | None]:
+    @property
+    def credential_headers(self) -> HeaderSet:
+        """As :attr:`IAuthenticator.credential_headers`: what proxies call them now."""
+        return self._trust.current.headers.headers
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
-        return Deferred.fromCoroutine(self._authenticate(request))
+        return Deferred.fromCoroutine(self._authenticate(credentials))
 
-    async def _authenticate(self, request: Any) -> User | None:
-        forwarded: User | None = getattr(request, "forwarded", None)
-        if forwarded is not None:
-            return forwarded
-        trust = self._understood()
+    async def _authenticate(self, credentials: PresentedCredentials) -> User | None:
+        self._understood()
         users, proxies = self._users, self._proxies
-        try:
-            user = await proxies.authenticate(request)
-        finally:
-            trust.headers.remove_from(request.requestHeaders)
-        if user is not None:
-            request.forwarded = user
-            return user
-        if users is not None:
-            user = await users.authenticate(request)
-        return user if user is not None else await self._tokens.authenticate(request)
+        user = await proxies.authenticate(credentials)
+        if user is None and users is not None:
+            user = await users.authenticate(credentials)
+        return user if user is not None else await self._tokens.authenticate(credentials)

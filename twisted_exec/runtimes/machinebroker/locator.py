@@ -124,7 +124,7 @@ class BrokerLocator:
             request.subject, session=session, user=user, uid=uid, subresource=self.purpose
         )
         self._check(request)
-        refuse_other_sites(request, self.allowed_origins, knows_tokens=False)
+        refuse_other_sites(request, self.allowed_origins)
         token = split_path(request.path)[-1]
         claim = await self.tokens.claim(token, user=user, machine_uid=uid, purpose=self.purpose)
         self.claims[request] = claim

@@ -1,0 +1,170 @@
+"""
+Tests for :mod:`twisted_exec.auth.credentials`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from tests.auth.support import CredentialsCase, credentials
+from tests.tls.support import client_identity
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.credentials import (
+    NO_HEADERS,
+    CredentialHeaders,
+    PresentedCredentials,
+    RequestAuthenticator,
+)
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.auth.union import UnionAuthenticator
+from twisted_exec.auth.x509 import X509Authenticator
+from twisted_exec.wire.upgrade import HeaderSet
+
+KEY = "X-Lab-Key"
+
+
+@implementer(IAuthenticator)
+class KeyAuthenticator:
+    """Knows one user by a header of its own."""
+
+    credential_headers = HeaderSet.of(KEY)
+
+    def authenticate(self, presented: PresentedCredentials) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        keys = presented.headers.getRawHeaders(KEY, [])
+        return succeed(User("robot") if keys == ["secret"] else None)
+
+
+class CredentialHeadersTests(CredentialsCase):
+    """Tests for :class:`CredentialHeaders`."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.x509 = X509Authenticator(self.users_ca, self.clock)
+        self.registry = CredentialHeaders(
+            UnionAuthenticator([self.x509, KeyAuthenticator()]), impersonation=True
+        )
+
+    def user(self, presented: PresentedCredentials) -> str:
+        """The name of the user that the certificate is."""
+        user = self.successResultOf(self.x509.authenticate(presented))
+        return "" if user is None else user.name
+
+    def test_registry(self) -> None:
+        """It has what authenticators declare, and what names an identity everywhere."""
+        for name in (b"x-lab-key", b"X_Lab_Key", b"Cookie", b"X-Remote-User", b"Impersonate-Uid"):
+            self.assertIn(name, self.registry)
+        self.assertNotIn(b"Accept", self.registry)
+
+    def test_taken(self) -> None:
+        """Authenticators see what they declare; in the request no credential is left."""
+        request = self.request(
+            {
+                "Authorization": ["Bearer x"],
+                "X-Lab-Key": ["secret"],
+                "X-Remote-User": ["root"],
+                "Cookie": ["a"],
+                "Impersonate-User": ["jane"],
+                "Accept": ["*/*"],
+            }
+        )
+        presented = self.registry.take_from(request)
+        self.assertEqual(presented.bearer_token(), b"x")
+        self.assertTrue(presented.impersonates)
+        self.assertEqual(
+            dict(presented.headers.getAllRawHeaders()),
+            {b"X-Lab-Key": [b"secret"], b"Impersonate-User": [b"jane"]},
+        )
+        self.assertEqual(dict(request.requestHeaders.getAllRawHeaders()), {b"Accept": [b"*/*"]})
+        self.assertIs(self.registry.take_from(request), presented)
+
+    def test_without_impersonation(self) -> None:
+        """A server that knows no impersonation takes its headers away unread."""
+        registry = CredentialHeaders(self.x509, impersonation=False)
+        request = self.request({"Impersonate-User": ["jane"], "X-Lab-Key": ["x"]})
+        self.assertEqual(list(registry.take_from(request).headers.getAllRawHeaders()), [])
+        self.assertEqual(dict(request.requestHeaders.getAllRawHeaders()), {b"X-Lab-Key": [b"x"]})
+
+    def test_certificate(self) -> None:
+        """The certificate is that of the connection, also after the connection is lost."""
+        request = self.request(shown=client_identity("jane"))
+        presented = self.registry.take_from(request)
+        self.assertEqual(self.user(presented), "jane")
+        # As TLSMemoryBIOProtocol's ``connectionLost`` does.
+        request.channel.transport.getHandle = lambda: None
+        self.assertEqual(self.user(presented), "jane")
+
+    def test_plain(self) -> None:
+        """Without TLS there is no certificate."""
+        self.assertEqual(self.user(credentials({})), "")
+
+    def test_undeclared(self) -> None:
+        """An authenticator that does not say what it reads is refused, alone or among others."""
+        silent: Any = object()
+        for make in (
+            lambda: CredentialHeaders(silent, impersonation=True),
+            lambda: UnionAuthenticator([self.x509, silent]),
+        ):
+            with self.assertRaisesRegex(TypeError, "object has no credential_headers"):
+                make()
+
+
+class PresentedCredentialsTests(CredentialsCase):
+    """Tests for :class:`PresentedCredentials`."""
+
+    def test_repr(self) -> None:
+        """It says which credentials there are, and none of them."""
+        presented = self.credentials(
+            {"Authorization": ["Bearer s3cret"], "Cookie": ["s3cret"]}, client_identity("jane")
+        )
+        shown = repr(presented)
+        self.assertNotIn("s3cret", shown)
+        for part in ("certificate='jane'", "has_token=True", "Cookie"):
+            self.assertIn(part, shown)
+
+    def test_bad_token(self) -> None:
+        """A malformed token is an error for whoever asks for it, and for nobody else."""
+        for lines in (["Bearer a", "Bearer b"], ["Bearer " + "x" * 40_000]):
+            presented = credentials({"Authorization": lines})
+            self.assertRaises(Unauthorized, presented.bearer_token)
+
+    def test_sent_unasked(self) -> None:
+        """A browser adds certificates and headers of its own; a token only a program knows."""
+        for headers, shown, unasked in (
+            ({}, None, False),
+            ({"Authorization": ["Bearer x"]}, None, False),
+            ({"Impersonate-User": ["jane"]}, None, False),
+            ({"Cookie": ["x"]}, None, True),
+            ({}, client_identity("jane"), True),
+        ):
+            declared = HeaderSet.of("Cookie", prefixes=["Impersonate-"])
+            presented = self.credentials(headers, shown, declared=declared)
+            self.assertEqual(presented.sent_unasked, unasked, headers)
+
+
+class RequestAuthenticatorTests(CredentialsCase):
+    """Tests for :class:`RequestAuthenticator`."""
+
+    def test_old_signature(self) -> None:
+        """An authenticator that takes a request finds its headers and the token there."""
+
+        class Old:
+            def authenticate(self, request: Any) -> User | None:
+                get = request.requestHeaders.getRawHeaders
+                if get(b"authorization") != [b"Bearer t"] or get(b"cookie"):
+                    return None
+                return User("robot") if get(b"x-lab-key") == [b"secret"] else None
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            adapted = RequestAuthenticator(Old(), HeaderSet.of(KEY))
+        self.assertEqual([each.category for each in caught], [DeprecationWarning])
+        headers = {KEY: ["secret"], "Authorization": ["Bearer t"], "Cookie": ["x"]}
+        presented = self.credentials(headers, declared=adapted.credential_headers)
+        self.assertEqual(self.successResultOf(adapted.authenticate(presented)), User("robot"))
+        self.assertEqual(RequestAuthenticator(Old()).credential_headers, NO_HEADERS)
+        self.assertEqual(len(self.flushWarnings()), 1)

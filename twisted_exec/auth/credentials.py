@@ -1,0 +1,233 @@
+"""
+The credentials of a request: taken out of it once, and kept for the reviews of its session.
+
+Each authenticator declares the headers that it reads.  :class:`CredentialHeaders` is their union
+with the headers that name an identity everywhere.  It decides what authenticators get to see, what is
+left in the request, and so what the next hop can receive.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IRequest
+from zope.interface import implementer
+
+from twisted_exec.api.status import Unauthorized
+from twisted_exec.auth.impersonation import IMPERSONATION_HEADERS, impersonates
+from twisted_exec.auth.interfaces import IAuthenticator, User
+from twisted_exec.streaming.interfaces import IDENTITY_HEADERS
+from twisted_exec.streaming.upgrade_server import header_pairs
+from twisted_exec.tls.peer import PeerCertificate, peer_certificate
+from twisted_exec.wire.errors import RemoteProtocolError
+from twisted_exec.wire.upgrade import HeaderSet, subprotocol_token
+
+LONGEST_TOKEN_BYTES = 32 << 10
+
+NO_HEADERS = HeaderSet()
+"""Of an authenticator that reads the client certificate or the bearer token only."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PresentedCredentials:
+    """
+    What a client presented to say who it is.  Nothing of it is verified yet.
+
+    It outlives the request: a review of a session authenticates the same credentials again.  The
+    certificate is a copy, because a transport that is lost forgets its own while the last bytes of
+    the session are still on their way.
+
+    :param certificate: of the client; its private key is proven, by the TLS handshake.
+    :param token: the bearer token.  Authenticators use :meth:`bearer_token`.
+    :param token_problem: why the bearer token cannot be read; empty when it can, or there is none.
+    :param token_in_header: the request has ``Authorization: Bearer``, which no page of another site
+        can make a browser send.
+    :param headers: those that the server's authenticators declare, and of impersonation.
+    :param address: the host that the connection comes from; empty when that is not known.
+    """
+
+    certificate: PeerCertificate | None = None
+    token: bytes | None = None
+    token_problem: str = ""
+    token_in_header: bool = False
+    headers: Headers = field(default_factory=Headers)
+    address: str = ""
+
+    def __repr__(self) -> str:
+        """Without secrets: which credentials there are, not what they are."""
+        certificate = None if self.certificate is None else self.certificate.common_name
+        names = sorted(name.decode("latin-1") for name, _ in self.headers.getAllRawHeaders())
+        has_token = self.token is not None
+        return f"<PresentedCredentials {certificate=} {has_token=} headers={names} {self.address}>"
+
+    def bearer_token(self) -> bytes | None:
+        """
+        The bearer token, or ``None`` when there is none.
+
+        :raises Unauthorized: there are several, or it is too long or malformed.
+        """
+        if self.token_problem:
+            raise Unauthorized(self.token_problem)
+        return self.token
+
+    @property
+    def impersonates(self) -> bool:
+        """Whether the user asks to act as somebody else."""
+        return impersonates(self.headers)
+
+    @property
+    def sent_unasked(self) -> bool:
+        """
+        Whether a browser may have added some of this to the request of a page of any site.
+
+        A certificate or a cookie, for example; but a page has to know a bearer token.
+        """
+        declared = (
+            name not in IMPERSONATION_HEADERS for name, _ in self.headers.getAllRawHeaders()
+        )
+        return self.certificate is not None or any(declared)
+
+
+class CredentialHeaders:
+    """
+    The registry of one server: which headers are credentials.
+
+    It is a container of header names: ``b"X-Remote-User" in registry``.  Authenticators may change
+    what they declare at any time, as the one behind a kube-apiserver does when its ConfigMap changes.
+
+    :param authenticator: of the server.
+    :param impersonation: whether the server reads the headers of impersonation.
+    :raises TypeError: the authenticator does not declare its headers.
+    """
+
+    def __init__(self, authenticator: IAuthenticator, *, impersonation: bool) -> None:
+        check_declared(authenticator)
+        self._authenticator = authenticator
+        self._more = IMPERSONATION_HEADERS if impersonation else NO_HEADERS
+
+    def __contains__(self, name: object) -> bool:
+        return name in IDENTITY_HEADERS or name in self._authenticator.credential_headers
+
+    def take_from(self, request: Any) -> PresentedCredentials:
+        """
+        Take the credentials out of a request; asked again, return the same.
+
+        The request keeps none: neither a handler nor the next hop can believe a header that
+        nobody has verified.
+        """
+        if request.credentials is None:
+            request.credentials = self._taken(request)
+        credentials: PresentedCredentials = request.credentials
+        return credentials
+
+    def _taken(self, request: Any) -> PresentedCredentials:
+        credentials = presented(request, self._authenticator.credential_headers | self._more)
+        for name, _ in list(request.requestHeaders.getAllRawHeaders()):
+            if name in self:
+                request.requestHeaders.removeHeader(name)
+        return credentials
+
+
+def check_declared(authenticator: IAuthenticator) -> None:
+    """
+    :raises TypeError: an authenticator does not say which headers it reads.
+    """
+    if not hasattr(type(authenticator), "credential_headers") and not hasattr(
+        authenticator, "credential_headers"
+    ):
+        raise TypeError(
+            f"{type(authenticator).__qualname__} has no credential_headers: declare the headers that "
+            "it reads as a HeaderSet, or wrap it in RequestAuthenticator"
+        )
+
+
+def presented(request: IRequest, declared: HeaderSet) -> PresentedCredentials:
+    """
+    Read the credentials of a request, which keeps them.
+
+    :param declared: the headers that authenticators read, besides ``Authorization: Bearer``.
+    """
+    lines = request.requestHeaders.getRawHeaders(b"authorization", [])
+    token, problem = None, ""
+    try:
+        token = _bearer_token(request)
+    except Unauthorized as error:
+        problem = error.message
+    headers = Headers()
+    for name, values in request.requestHeaders.getAllRawHeaders():
+        if name in declared:
+            headers.setRawHeaders(name, [*headers.getRawHeaders(name, []), *values])
+    channel = getattr(request, "channel", None)
+    client = getattr(request, "getClientAddress", lambda: None)()
+    return PresentedCredentials(
+        peer_certificate(getattr(channel, "transport", None)),
+        token,
+        problem,
+        any(_token_of(line) for line in lines),
+        headers,
+        str(getattr(client, "host", "")),
+    )
+
+
+def _bearer_token(request: IRequest) -> bytes | None:
+    """
+    The token of ``Authorization``, or of a WebSocket's subprotocols, as browsers must send it.
+
+    :raises Unauthorized: it carries several, one that is too long, or one in the wrong form.
+    """
+    lines = set(request.requestHeaders.getRawHeaders(b"Authorization", []))
+    if len(lines) > 1:
+        raise Unauthorized("more than one Authorization header")
+    token = _token_of(lines.pop()) if lines else b""
+    if not token:
+        try:
+            token = subprotocol_token(header_pairs(request.requestHeaders)) or b""
+        except RemoteProtocolError as problem:
+            raise Unauthorized(str(problem)) from None
+    if len(token) > LONGEST_TOKEN_BYTES:
+        raise Unauthorized("the bearer token is too long")
+    return token or None
+
+
+def _token_of(authorization: bytes) -> bytes:
+    scheme, _, token = authorization.strip().partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+class _RequestView:
+    """As much of a request as authenticators of release 0.1 look at."""
+
+    def __init__(self, credentials: PresentedCredentials) -> None:
+        self.requestHeaders = credentials.headers.copy()
+        if credentials.token is not None:
+            self.requestHeaders.setRawHeaders(b"Authorization", [b"Bearer " + credentials.token])
+
+
+@implementer(IAuthenticator)
+class RequestAuthenticator:
+    """
+    An authenticator of release 0.1, whose ``authenticate`` takes a request; for one release.
+
+    It gets an object with ``requestHeaders`` only: the declared headers and the bearer token.
+
+    :param inner: the authenticator.
+    :param credential_headers: the headers that it reads, see
+        :attr:`IAuthenticator.credential_headers`.
+    """
+
+    def __init__(self, inner: Any, credential_headers: HeaderSet = NO_HEADERS) -> None:
+        warnings.warn(
+            f"{type(inner).__qualname__}: authenticate() takes PresentedCredentials now; support for "
+            "requests goes with the release after the next",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self._inner, self.credential_headers = inner, credential_headers
+
+    def authenticate(self, credentials: PresentedCredentials) -> Deferred[User | None]:
+        """As :meth:`IAuthenticator.authenticate`."""
+        return maybeDeferred(self._inner.authenticate, _RequestView(credentials))
