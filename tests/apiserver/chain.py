@@ -29,6 +29,7 @@ from twisted_exec.apiserver.service import APIServer, Settings
 from twisted_exec.kube.client import KubeClient
 from twisted_exec.kube.kubeconfig import load
 from twisted_exec.storage.memory import MemoryStorage
+from twisted_exec.streaming.interfaces import Ending
 from twisted_exec.streaming.site import Dispatcher, Request, Site, respond_json
 from twisted_exec.streaming.upgrade_client import (
     Upgraded,
@@ -305,6 +306,10 @@ class ChainTestCase(TestCase):
         for part in self.server._parts.followers:
             if isinstance(part, Revocation):
                 await part.recheck()
+
+    def endings(self) -> list[Ending | None]:
+        """Why each live session was told to end; ``None`` for those that were not."""
+        return [session.ending for session in self.server._parts.sessions.live()]
 
     def ends(self) -> list[tuple[str, int | None]]:
         """Reason and code of each audit end so far."""

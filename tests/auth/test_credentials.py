@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from tests.auth.support import CredentialsCase, credentials
@@ -19,6 +19,7 @@ from twisted_exec.auth.credentials import (
     PresentedCredentials,
     RequestAuthenticator,
 )
+from twisted_exec.auth.groups import with_authenticated
 from twisted_exec.auth.interfaces import IAuthenticator, User
 from twisted_exec.auth.union import UnionAuthenticator
 from twisted_exec.auth.x509 import X509Authenticator
@@ -36,7 +37,9 @@ class KeyAuthenticator:
     def authenticate(self, presented: PresentedCredentials) -> Deferred[User | None]:
         """As :meth:`IAuthenticator.authenticate`."""
         keys = presented.headers.getRawHeaders(KEY, [])
-        return succeed(User("robot") if keys == ["secret"] else None)
+        if keys and keys != ["secret"]:
+            return fail(Unauthorized("unknown key"))
+        return succeed(User("robot", with_authenticated("robot", ())) if keys else None)
 
 
 class CredentialHeadersTests(CredentialsCase):

@@ -209,7 +209,7 @@ def _console(make: Callable[[], Any]) -> Callable[[int, bytes], None]:
             found, blamed = _until_blamed(_read(end.feed, end.next_event, parts, then))
             end.settle()
             sent.extend(end.data_to_send())
-            assert end._held_bytes <= streams.HELD_BYTES + spdy_frames.PIECE_BYTES + 1024
+            assert end._early_bytes <= streams.HELD_BYTES + spdy_frames.PIECE_BYTES + 1024
             return [*_joined(found, channel.StreamData), len(sent)], blamed
 
         # What is held before the beginning is bounded by what its pieces cost: who
@@ -389,8 +389,8 @@ class _Following:
 def queries(split: int, data: bytes) -> None:
     """Queries of streams, logs and lists: read, or refused with a Status."""
     args = parse_qs(data, keep_blank_values=True)
-    wanted = asked.Asked.of(args)
-    passed = asked.Asked.of(parse_qs(wanted.query()))
+    wanted = asked.StreamOptions.of(args)
+    passed = asked.StreamOptions.of(parse_qs(wanted.query()))
     assert (passed.channels, passed.read_only) == (wanted.channels, wanted.read_only)
     assert (passed.force, passed.query()) == (wanted.force, wanted.query())
     try:
