@@ -22,6 +22,7 @@ door                      what is behind it
 :class:`IRestarting`      besides it: whether a machine is started again: ``runtimes.pty``
 :class:`IKeeping`         besides it: machines that outlive the runtime: ``runtimes.qemu``
 :class:`IConsole`         a machine's console line
+:class:`ILineTransport`   what a session calls on the line: ``console.session``
 :class:`IBreakable`       a console line that can send BREAK
 :class:`IRun`             a machine under power, and its line
 :class:`IShutdown`        besides it: a machine that can be asked to end itself
@@ -74,6 +75,7 @@ from twisted_exec.auth.interfaces import (
     User,
 )
 from twisted_exec.auth.rbac import IRuleSource
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.interfaces import IMachineLogs, IMachineRuntime
 from twisted_exec.kube.interfaces import IKubeClient, ILeader, ILeases
 from twisted_exec.nodeserver.interfaces import ILeaf, ILeaves, IRootPods, LeafNode, LeafPod
@@ -182,6 +184,7 @@ __all__ = [
     "ILeaf",
     "ILeases",
     "ILeaves",
+    "ILineTransport",
     "IMachineDriver",
     "IMachineLogs",
     "IMachineRuntime",

@@ -16,12 +16,14 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 import twisted.plugins
 from tests.console.doubles import MemoryStream
 from tests.contracts.console import ConsoleContract
+from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
 from tests.examples.test_examples import EXAMPLES
 from tests.runtimes.support import RuntimeCase
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.iri.request_cache import Grant
 from twisted_exec.runtimes.config import parse
+from twisted_exec.runtimes.interfaces import IMachineDriver
 
 
 class _Echo(TwistedProtocol):
@@ -29,7 +31,7 @@ class _Echo(TwistedProtocol):
         self.transport.write(data)  # type: ignore[union-attr]
 
 
-class EndpointDriverTests(ConsoleContract, RuntimeCase):
+class EndpointDriverTests(MachineDriverContract, ConsoleContract, RuntimeCase):
     """``endpoint_driver.py``, connected to a UNIX socket that echoes."""
 
     provoke = b"hello"
@@ -52,9 +54,12 @@ class EndpointDriverTests(ConsoleContract, RuntimeCase):
             (self.document,) = yaml.safe_load(file)["classes"]
         self.document["endpoint"] = f"unix:{path}"
 
-    def make_console(self) -> object:
+    def make_driver(self) -> IMachineDriver:
         (driver_class,) = parse({"classes": [self.document]})
-        return driver_class.build(_reactor, self.table).driver.run(self.facts())
+        return driver_class.build(_reactor, self.table).driver
+
+    def make_console(self) -> object:
+        return self.make_driver().run(self.facts())
 
     def clean(self, console: object) -> object:
         return console.stop()  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.runtimes import command as command_module
 from twisted_exec.runtimes import commands, held
 from twisted_exec.runtimes.command import CommandDriver
@@ -54,12 +55,15 @@ class CommandCase(LineCase):
         return run, line
 
 
-class ContractTests(ConsoleContract, BreakableContract, CommandCase):
-    """A command is a console."""
+class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, CommandCase):
+    """The contracts of drivers and consoles."""
 
     provoke = b"hello"
     answer = b"hello"
     first_words = b"up"
+
+    def make_driver(self) -> CommandDriver:
+        return self.driver()
 
     def make_console(self) -> HeldRun:
         return self.driver().run(self.facts())

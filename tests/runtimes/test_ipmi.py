@@ -12,6 +12,7 @@ from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.runtimes import held, ipmi
 from twisted_exec.runtimes.config import ConfigError, parse
@@ -121,10 +122,12 @@ class SimulatedCase(IPMICase):
         self.addCleanup(self.bmc.stop)
         await self.bmc.start()
 
+    def make_driver(self, id: str = "m", **line: Any) -> IPMIDriver:
+        keys = {"host": "127.0.0.1", "port": self.bmc.port, "cipher_suite": 3, **line}
+        return self.driver(password_file=self.bmc.path("password"), lines={id: keys})
+
     def make_console(self, id: str = "m", **line: Any) -> HeldRun:
-        told = {"host": "127.0.0.1", "port": self.bmc.port, "cipher_suite": 3, **line}
-        driver = self.driver(password_file=self.bmc.path("password"), lines={id: told})
-        run = driver.run(self.facts(id))
+        run = self.make_driver(id, **line).run(self.facts(id))
         self.addCleanup(run.stop)
         return run
 
@@ -144,7 +147,7 @@ class SimulatedCase(IPMICase):
         return caught.exception
 
 
-class LineTests(ConsoleContract, BreakableContract, SimulatedCase):
+class LineTests(MachineDriverContract, ConsoleContract, BreakableContract, SimulatedCase):
     """Serial over LAN is a console."""
 
     provoke = b"hello"

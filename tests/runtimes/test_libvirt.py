@@ -21,7 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests import needs
-from tests.contracts.console import Line
+from tests.contracts.console import ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.observe.reader import ConfigError, Reader
 from twisted_exec.runtimes.config import parse
@@ -138,8 +139,8 @@ class _Daemon(ProcessProtocol):
         self.ended.callback(None)
 
 
-class DomainTests(RuntimeCase):
-    """Domains of a session libvirt; that is never root's, which is the system's."""
+class DomainCase(RuntimeCase):
+    """Domains of a libvirt of the test's own, which runs as another user than root."""
 
     skip = needs.libvirt()
     timeout = 120
@@ -182,6 +183,9 @@ class DomainTests(RuntimeCase):
             self.daemon.transport.signalProcess(signal.SIGTERM)  # type: ignore[union-attr]
             await self.daemon.ended
 
+    def facts(self, id: str = "web-1") -> MachineFacts:
+        return replace(super().facts(id), namespace="default", name=id)
+
     def virsh(self, *words: str) -> str:
         done = subprocess.run(
             ["virsh", "-q", "-c", self.uri, *words], capture_output=True, text=True, timeout=60
@@ -195,10 +199,14 @@ class DomainTests(RuntimeCase):
             file.write(_DOMAIN.format(name=name, rom=self.rom, kind=kind, source=source))
         self.virsh("define", path)
 
-    def run_of(self, name: str = "web-1", **keys: Any) -> HeldRun:
+    def driver(self, **keys: Any) -> LibvirtDriver:
         reader = Reader({"uri": self.uri, "domains": {"web-1": None}, **keys}, "x")
         driver = configure(reader, {})(reactor, self.table)
-        run = driver.run(replace(self.facts(name), namespace="default", name=name))
+        assert isinstance(driver, LibvirtDriver)
+        return driver
+
+    def run_of(self, name: str = "web-1", **keys: Any) -> HeldRun:
+        run = self.driver(**keys).run(self.facts(name))
         assert isinstance(run, HeldRun)
         self.addCleanup(run.stop)
         return run
@@ -206,6 +214,31 @@ class DomainTests(RuntimeCase):
     async def line(self, run: HeldRun) -> Line:
         found: Line = await run.connect(Factory.forProtocol(Line))
         return found
+
+
+class ContractTests(MachineDriverContract, ConsoleContract, DomainCase):
+    """The contracts of drivers and consoles."""
+
+    machine_id = "web-1"
+    provoke = b"x"
+    answer = b"x."
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        await super().setUp()
+        self.define("web-1")
+
+    def make_driver(self) -> LibvirtDriver:
+        return self.driver()
+
+    def make_console(self) -> HeldRun:
+        return self.run_of()
+
+    def clean(self, console: HeldRun) -> Any:
+        return console.stop()
+
+
+class DomainTests(DomainCase):
+    """The power and the console of domains."""
 
     async def test_life(self) -> None:
         """

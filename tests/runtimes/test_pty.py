@@ -18,6 +18,7 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from tests.contracts.machine_runtime import machine
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import Session
@@ -68,11 +69,14 @@ class PtyCase(RuntimeCase):
         return line.got.replace(b"\r\n", b"\n")
 
 
-class ContractTests(ConsoleContract, PtyCase):
-    """A pty machine is a console."""
+class ContractTests(MachineDriverContract, ConsoleContract, PtyCase):
+    """The contracts of drivers and consoles."""
 
     provoke = b"echo $((6 * 7))x\r"
     answer = b"42x"
+
+    def make_driver(self) -> PtyDriver:
+        return self.driver()
 
     def make_console(self) -> PtyRun:
         return self.driver().run(self.facts())

@@ -15,12 +15,13 @@ from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.api.status import ServiceUnavailable
 from twisted_exec.console.session import LineEnded, Session
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.runtimes import qemu_run
 from twisted_exec.runtimes.interfaces import CannotStart, IShutdown
-from twisted_exec.runtimes.qemu import FIRMWARE
+from twisted_exec.runtimes.qemu import FIRMWARE, QemuDriver
 from twisted_exec.runtimes.qemu_command import AUTO, KVM, TCG, Board
 from twisted_exec.runtimes.qemu_disks import DiskOptions
 from twisted_exec.runtimes.qemu_run import QemuRun
@@ -29,12 +30,15 @@ from twisted_exec.streaming.interfaces import LINE_LOST, POWERED_OFF, Ending
 from .qemus import QemuCase
 
 
-class ContractTests(BreakableContract, ConsoleContract, QemuCase):
-    """A QEMU machine is a console."""
+class ContractTests(MachineDriverContract, BreakableContract, ConsoleContract, QemuCase):
+    """The contracts of drivers and consoles."""
 
     provoke = b"x"
     answer = b"x."
     first_words = b"ok"
+
+    def make_driver(self) -> QemuDriver:
+        return self.driver()
 
     def make_console(self) -> QemuRun:
         return self.run_of(self.driver())

@@ -11,6 +11,7 @@ from twisted.internet.protocol import Factory
 from zope.interface.verify import verifyObject
 
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.runtimes import device_lock, held
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.held import HeldRun
@@ -91,11 +92,14 @@ class SerialCase(LineCase):
         return line
 
 
-class ContractTests(ConsoleContract, BreakableContract, SerialCase):
-    """A serial device is a console."""
+class ContractTests(MachineDriverContract, ConsoleContract, BreakableContract, SerialCase):
+    """The contracts of drivers and consoles."""
 
     provoke = b"hello"
     answer = b"hello"
+
+    def make_driver(self) -> SerialDriver:
+        return self.driver()
 
     def make_console(self) -> HeldRun:
         return self.driver().run(self.facts())

@@ -12,6 +12,7 @@ from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.runtimes import held
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.held import HeldRun
@@ -136,7 +137,7 @@ class LineTests(SocketCase):
         self.assertEqual(can, [False, True, True])
 
 
-class Ser2netTests(ConsoleContract, BreakableContract, SocketCase):
+class Ser2netTests(MachineDriverContract, ConsoleContract, BreakableContract, SocketCase):
     """
     A line of a real ser2net, by RFC 2217.
 
@@ -153,9 +154,12 @@ class Ser2netTests(ConsoleContract, BreakableContract, SocketCase):
         self.addCleanup(self.server.stop)
         await self.server.start()
 
-    def make_console(self) -> HeldRun:
+    def make_driver(self) -> SocketDriver:
         settings = {"endpoint": self.server.endpoint, "protocol": "rfc2217", "baud": 115200}
-        return self.driver(m=settings).run(self.facts("m"))
+        return self.driver(m=settings)
+
+    def make_console(self) -> HeldRun:
+        return self.make_driver().run(self.facts("m"))
 
     def clean(self, console: HeldRun) -> Any:
         return console.stop()

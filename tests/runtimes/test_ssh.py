@@ -13,6 +13,7 @@ from zope.interface.verify import verifyObject
 
 from tests import needs
 from tests.contracts.console import BreakableContract, ConsoleContract, Line
+from tests.contracts.machine_driver import MachineDriverContract
 from twisted_exec.runtimes import held
 from twisted_exec.runtimes.config import ConfigError, parse
 from twisted_exec.runtimes.held import HeldRun
@@ -99,7 +100,7 @@ class ConfigTests(SSHCase):
         self.assertEqual((own[-1], own[own.index("-F") + 1]), ("h", "/etc/lab_config"))
 
 
-class ServerTests(ConsoleContract, BreakableContract, SSHCase):
+class ServerTests(MachineDriverContract, ConsoleContract, BreakableContract, SSHCase):
     """A console behind a real server."""
 
     provoke = b"hello"
@@ -112,8 +113,8 @@ class ServerTests(ConsoleContract, BreakableContract, SSHCase):
         self.addCleanup(self.server.stop)
         self.server.start()
 
-    def make_console(self, command: str = CAT, **line: Any) -> HeldRun:
-        driver = self.driver(
+    def make_driver(self, command: str = CAT, **line: Any) -> SSHDriver:
+        return self.driver(
             user=pwd.getpwuid(os.geteuid()).pw_name,
             known_hosts=self.server.path("known_hosts"),
             identity_file=self.server.path("user"),
@@ -121,7 +122,9 @@ class ServerTests(ConsoleContract, BreakableContract, SSHCase):
                 "m": {"host": "127.0.0.1", "port": self.server.port, "command": command, **line}
             },
         )
-        run = driver.run(self.facts())
+
+    def make_console(self, command: str = CAT, **line: Any) -> HeldRun:
+        run = self.make_driver(command, **line).run(self.facts())
         self.addCleanup(run.stop)
         return run
 

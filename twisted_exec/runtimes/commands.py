@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.console.session import ending_of
 from twisted_exec.streaming.interfaces import TerminalSize
 
@@ -112,6 +113,8 @@ class CommandEndpoint:
             await run.connect(Factory.forProtocol(lambda: line))
             return await line.up
         except BaseException:
+            # Stopping fails ``up``, which nothing waits for after a cancellation.
+            line.up.addErrback(lambda _: None)
             await run.stop()
             raise
 
@@ -125,6 +128,7 @@ def last_line(printed: bytes) -> str:
     return ""
 
 
+@implementer(ILineTransport)
 class CommandLine(Protocol):
     """
     One run of the command: the protocol of its terminal, and the transport of the protocol above.

@@ -30,6 +30,7 @@ from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
 from twisted_exec.api.status import APIError
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.iri.protos import machine_pb2 as pb
 from twisted_exec.streaming.interfaces import IBreakable, TerminalSize
 
@@ -132,7 +133,7 @@ class _Link(TwistedProtocol):
         self._run.link_lost(reason)
 
 
-@implementer(IRun)
+@implementer(IRun, ILineTransport)
 class HeldRun:
     """
     One line from power on to power off.  It is its own protocol's transport.

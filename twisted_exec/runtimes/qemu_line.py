@@ -1,8 +1,8 @@
 """
-The serial port as one line, through whatever becomes of its socket.
+The serial port of a virtual machine as one line, across reconnections of its socket.
 
-QEMU's socket may be closed while the machine goes on.  Then the line is opened again, and who
-writes into it is paused meanwhile; the line itself ends when the machine does.
+QEMU's socket may be closed while the machine runs.  The owner then reconnects; until it has, input is paused.
+The line ends when the machine does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from twisted.internet.interfaces import IConsumer, ITransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
+
+from twisted_exec.console.interfaces import ILineTransport
 
 
 class SerialPort(Protocol):
@@ -32,12 +34,12 @@ class SerialPort(Protocol):
         self._line.port_lost(self)
 
 
-@implementer(ITransport, IConsumer)
+@implementer(ILineTransport, ITransport, IConsumer)
 class SerialLine:
     """
     The transport of a line's protocol.
 
-    :param lost: called when the socket was closed by somebody else while the line is open.
+    :param lost: called after each loss of the socket; :attr:`is_open` says if to reconnect.
     """
 
     disconnecting = False
@@ -52,14 +54,14 @@ class SerialLine:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody listens still."""
+        """True until the session closed the line or the machine ended."""
         return not self._over and not self.disconnecting
 
     def join(self, port: SerialPort, protocol: Any = None) -> None:
         """
-        From here on the line is this connection.
+        Use a new connection for the line.
 
-        :param protocol: of the line, the first time.
+        :param protocol: the line's protocol; only with the first connection.
         """
         self._port = port
         if self._paused:
@@ -72,12 +74,12 @@ class SerialLine:
             self._producer.resumeProducing()
 
     def received(self, data: bytes) -> None:
-        """The machine printed."""
+        """Pass output of the machine on."""
         if self._protocol is not None and not self._over:
             self._protocol.dataReceived(data)
 
     def port_lost(self, port: SerialPort) -> None:
-        """A connection is gone."""
+        """Pause the users' input, and report the loss."""
         if port is not self._port:
             return
         self._port = None
@@ -86,17 +88,17 @@ class SerialLine:
         self._lost()
 
     def end(self, reason: Failure) -> None:
-        """The line is over; its protocol is told, once."""
+        """End the line's protocol.  Repeated calls do nothing."""
         if not self._over and self._protocol is not None:
             self._over = True
             self._protocol.connectionLost(reason)
 
     def drop(self) -> None:
-        """Close the connection at once."""
+        """Abort the connection."""
         if self._port is not None:
             self._port.transport.abortConnection()
 
-    # ITransport and IConsumer, as the line's protocol uses them.
+    # ILineTransport, ITransport and IConsumer.
 
     def write(self, data: bytes) -> None:
         if self._port is not None:

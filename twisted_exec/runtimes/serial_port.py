@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_exec.api.status import ServiceUnavailable
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.wire.com_port import LineSettings
 
 from .device_lock import DeviceLock
@@ -146,6 +147,7 @@ def _check(descriptor: int, wanted: int, baud: int) -> None:
         raise OSError(errno.EINVAL, f"it does not take {baud} baud (it is set to {speed})")
 
 
+@implementer(ILineTransport)
 class SerialPort(FileDescriptor):
     """
     An open device, the transport of its protocol.

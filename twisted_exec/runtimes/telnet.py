@@ -23,6 +23,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from twisted_exec.console.interfaces import ILineTransport
 from twisted_exec.streaming.interfaces import TerminalSize
 from twisted_exec.wire import com_port
 from twisted_exec.wire.com_port import ComPort, Control, LineSettings
@@ -108,6 +109,7 @@ class _Input:
             self._producer.resumeProducing()
 
 
+@implementer(ILineTransport)
 class TelnetLine(Protocol):
     """
     One telnet connection: the protocol of a socket, and the transport of ``upper``.

@@ -1,0 +1,52 @@
+"""
+Interfaces between a console session and the drivers below it.
+"""
+
+from __future__ import annotations
+
+from zope.interface import Interface
+
+
+class ILineTransport(Interface):
+    """
+    The transport of a console line: everything that a session calls on ``protocol.transport``.
+
+    An :class:`~twisted_exec.streaming.interfaces.IConsole` connects the session's protocol to such a
+    transport.  Every stream transport of Twisted has these methods, without declaring this interface.
+    The transport calls the protocol's ``dataReceived`` with at least 1 byte, and ``connectionLost`` once,
+    also when the line ends by itself.
+    """
+
+    def write(data: bytes) -> None:
+        """
+        Send the users' input to the machine; must not block.
+
+        :param data: at least 1 byte.  May be called until ``connectionLost``, even after
+            ``loseConnection``.
+        """
+
+    def registerProducer(producer: object, streaming: bool) -> None:
+        """
+        Pause and resume the users' input; called once, when the line is open.
+
+        :param producer: an :class:`~twisted.internet.interfaces.IPushProducer`.  Call its
+            ``pauseProducing`` while the line accepts no more, then ``resumeProducing``; both may repeat.
+            A transport that always accepts input never calls them.
+        :param streaming: true.
+        """
+
+    def unregisterProducer() -> None:
+        """Forget the producer; called once, before ``loseConnection``."""
+
+    def loseConnection() -> None:
+        """
+        Close the line; ``connectionLost`` follows.
+
+        Pending input may be discarded: a line under flow control would otherwise never close.
+        """
+
+    def pauseProducing() -> None:
+        """Stop calling ``dataReceived``.  Sessions do so only if the console is ``paced``."""
+
+    def resumeProducing() -> None:
+        """Call ``dataReceived`` again, first with the output that was held back."""
