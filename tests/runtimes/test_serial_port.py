@@ -109,7 +109,7 @@ class PortTests(DeviceCase):
         line = await self.open()
         self.device.pull_out()
         lost = await line.over()
-        self.assertIn("it hung up, or was pulled out", lost.message)
+        self.assertIn("it hung up or was unplugged", lost.message)
         self.assertEqual(os.listdir(self.directory), [])
 
     async def test_close(self) -> None:
@@ -188,8 +188,8 @@ class SettingsTests(DeviceCase):
     async def test_cannot(self) -> None:
         """What the device does not take is told."""
         for settings, why in (
-            (LineSettings(data_bits=7), "does not take these data bits, parity and stop bits"),
-            (LineSettings(parity="odd"), "does not take these data bits, parity and stop bits"),
+            (LineSettings(data_bits=7), "does not support these data bits, parity and stop bits"),
+            (LineSettings(parity="odd"), "does not support these data bits, parity and stop bits"),
             (LineSettings(dtr=True), "no modem lines (dtr, rts)"),
             (LineSettings(rts=False), "no modem lines (dtr, rts)"),
         ):
@@ -213,7 +213,7 @@ class SettingsTests(DeviceCase):
 
         self.patch(serial_port, "_TERMIOS2", Slow)
         self.assertIn(
-            "does not take 115200 baud (it is set to 9600)",
+            "does not support 115200 baud (it is set to 9600)",
             await self.refused(LineSettings(115200)),
         )
 
@@ -224,7 +224,7 @@ class ExclusiveTests(DeviceCase):
     async def test_twice(self) -> None:
         """A second opening is refused, and disturbs nobody."""
         line = await self.open()
-        self.assertIn("another program has it", await self.refused())
+        self.assertIn("another program uses it", await self.refused())
         line.transport.write(b"x")
         await self.until_read(b"x")
 
@@ -233,13 +233,13 @@ class ExclusiveTests(DeviceCase):
         descriptor = os.open(self.device.path, os.O_RDWR | os.O_NOCTTY)
         self.addCleanup(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        self.assertIn("another program has it", await self.refused())
+        self.assertIn("another program uses it", await self.refused())
         self.assertEqual(os.listdir(self.directory), [])
 
     async def test_not_there(self) -> None:
         """Nor a device, nor one at all."""
         self.assertIn("is it plugged in?", await self.refused(path=f"{self.directory}/ttyX"))
-        self.assertIn("no terminal device", await self.refused(path="/dev/null"))
+        self.assertIn("not a terminal device", await self.refused(path="/dev/null"))
 
 
 class LockTests(SynchronousTestCase):

@@ -65,11 +65,11 @@ class ConfigTests(SocketCase):
         """Each is one line that says where and why."""
         for line, why in (
             ({}, "lines[a]: endpoint is missing"),
-            ({"endpoint": "http://x"}, "endpoint 'http://x' is none such as tcp:host="),
+            ({"endpoint": "http://x"}, "endpoint 'http://x' is not of the form tcp:host="),
             ({"endpoint": "unix:/a", "protocol": "ssh"}, "protocol must be one of raw, telnet"),
             (
                 {"endpoint": "unix:/a", "baud": 9600},
-                "baud is set by protocol: rfc2217 only, not by raw",
+                "baud needs protocol: rfc2217, not raw",
             ),
             ({"endpoint": "tcp:host=x"}, "lines[a]: endpoint 'tcp:host=x': "),
             ({"endpoint": "tcp:host=x:port=ssh:nosuch=1"}, "lines[a]: endpoint 'tcp:host=x:"),

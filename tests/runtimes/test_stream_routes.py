@@ -103,7 +103,7 @@ class ReadTests(LogCase):
         reader.download.pause()
         for number in range(200):
             self.journal.append(b"%05d" % number * 13_107 + b"\n")  # a segment each
-            self.journal.keep_from(self.journal.end - (256 << 10))
+            self.journal.discard_before(self.journal.end - (256 << 10))
             await self.pause()
         reader.download.resume()
         await self.until(lambda: b"00199\n" in reader.got)

@@ -252,5 +252,5 @@ class SerialTests(TelnetCase):
         self.hear(com_port(107, 0x88))
         self.assertEqual(
             [message for _, _, message in self.notes],
-            ["the carrier (DCD) of the line is gone", "the carrier (DCD) of the line is there"],
+            ["the carrier (DCD) of the line is off", "the carrier (DCD) of the line is on"],
         )

@@ -1,5 +1,5 @@
 """
-Machines whose consoles are reached by a command of this host, such as ``console(1)`` of conserver.
+The driver ``command``: consoles behind a command of this host, such as conserver's console(1).
 
 ::
 
@@ -12,8 +12,8 @@ Machines whose consoles are reached by a command of this host, such as ``console
           break: "\\x05cl0"
       capabilities: {cpu: "1", memory: 1Gi}
 
-It differs from the driver ``pty``: there the command *is* the machine, here it only leads to one.  So each
-machine has a command of its own, and one that ends is a line that was lost; see :mod:`.held`.
+With the driver ``pty`` the command *is* the machine; here it only leads to one.  So each machine has a command
+of its own, and the end of the command is a lost line, which :mod:`.held` reopens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CommandLineOptions:
     """
     One line.
 
-    :param break_keys: typed for BREAK; empty where there is none.
+    :param break_keys: input that makes the command send BREAK; empty if it cannot.
     """
 
     pty: PtyOptions
@@ -51,7 +51,7 @@ class CommandLineOptions:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     user = reader.take("user", str, "")
     same_user = reader.take("same_user", bool, False)
     environment = reader.environment("environment")
@@ -60,10 +60,10 @@ def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
             "a command class needs either user: NAME, or same_user: true to run as the runtime's own"
         )
     lines = {}
-    for name, one in reader.mappings("lines").items():
-        pty = PtyOptions(one.words("command"), user, same_user, environment)
-        lines[name] = CommandLineOptions(pty, _break_keys(one))
-        one.done()
+    for name, line_reader in reader.mappings("lines").items():
+        pty = PtyOptions(line_reader.words("command"), user, same_user, environment)
+        lines[name] = CommandLineOptions(pty, _break_keys(line_reader))
+        line_reader.done()
     reader.quantity = len(lines)
     return lambda reactor, table: CommandDriver(lines, reactor, table)
 
@@ -77,7 +77,7 @@ def _break_keys(reader: Reader) -> bytes:
 
 @implementer(IMachineDriver)
 class CommandDriver:
-    """Runs a class of machines that are reached by commands."""
+    """Runs a class of machines behind commands."""
 
     name = "command"
 
@@ -92,9 +92,9 @@ class CommandDriver:
         return PtyDriver(line.pty, self.reactor, self._table)
 
     def missing(self) -> str:
-        """What all lines lack; what only some do is told by their machines."""
-        lacks = [driver.missing() for driver in self._drivers]
-        return lacks[0] if all(lacks) else ""
+        """Report only what all lines lack; a single line's problem fails its machine's start."""
+        problems = [driver.missing() for driver in self._drivers]
+        return problems[0] if all(problems) else ""
 
     def run(self, facts: MachineFacts) -> HeldRun:
         line = self.lines.look(facts)

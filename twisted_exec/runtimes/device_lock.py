@@ -1,8 +1,8 @@
 """
-Lock files of serial devices, as all programs that dial out have made them since UUCP.
+Lock files of serial devices, in the form of UUCP.
 
-``/run/lock/LCK..ttyUSB0`` holds the process id of whoever has the device (Filesystem Hierarchy
-Standard 3.0, 5.9).  ser2net, minicom and picocom keep to it; locks of the kernel they do not all look at.
+``/run/lock/LCK..ttyUSB0`` contains the process id of the owner (Filesystem Hierarchy Standard 3.0, 5.9).
+ser2net, minicom and picocom use these files; not all of them check the kernel's locks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ class DeviceLock:
     """
     The lock file of one device.
 
-    :param path: of the device; one that is a link is locked by the name of what it leads to.
+    :param path: the device; for a symbolic link, its target's name is locked.
     """
 
     def __init__(self, path: str, directory: str | None = None) -> None:
         name = os.path.realpath(path).removeprefix("/dev/").replace("/", "_")
         self.path = os.path.join(directory or DIRECTORY, f"LCK..{name}")
-        self._taken = False
+        self._is_owner = False
 
     def take(self) -> None:
         """
-        Make it.  Where one may not, there is none, and the kernel's locks must do.
+        Create the lock file, if permitted; otherwise only the kernel's locks apply.
 
-        :raises OSError: ``EBUSY``: a process that is alive has it.
+        :raises OSError: ``EBUSY``: a live process owns the lock.
         """
         for _ in range(2):
             try:
@@ -41,26 +41,26 @@ class DeviceLock:
             else:
                 os.write(descriptor, b"%10d\n" % os.getpid())
                 os.close(descriptor)
-                self._taken = True
+                self._is_owner = True
                 return
         raise OSError(errno.EBUSY, "")
 
     def release(self) -> None:
-        """Remove it, if it is ours.  Repeated calls do nothing."""
-        if self._taken:
-            self._taken = False
+        """Remove the lock file if this object created it.  Repeated calls do nothing."""
+        if self._is_owner:
+            self._is_owner = False
             self._remove()
 
     def _remove(self) -> None:
         try:
             os.unlink(self.path)
         except OSError:
-            pass  # it is gone, or not ours to remove
+            pass  # already removed, or owned by another user
 
     def _clear(self) -> None:
-        """Remove one whose process is no more."""
+        """Remove a lock file whose process has ended."""
         try:
-            # Anybody may write to the directory: reading must not wait, nor lead elsewhere.
+            # The directory is world-writable: do not block on a FIFO or follow a link.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(self.path, flags), "rb") as file:
                 owner = int((file.read(64) or b"").split()[0])
@@ -68,4 +68,4 @@ class DeviceLock:
         except ProcessLookupError:
             self._remove()
         except (OSError, ValueError, IndexError, OverflowError):
-            pass  # alive, though not ours to signal; or just being written
+            pass  # alive with another user, or being written

@@ -1,8 +1,8 @@
 """
-Drivers are Twisted plugins: who has one more puts it beside ours, and a class can name it.
+Twisted plugins for the drivers of machine classes.
 
-Every twistd on the host reads the cache of plugins, and with it this module: it imports
-nothing that is heavy.
+Packages add drivers by plugins of their own.  Every twistd on the host imports this module with the plugin
+cache, so it must not import anything heavy.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class IDriverMaker(Interface):
-    """Makes the driver of a class, as the class is configured."""
+    """A plugin that creates the driver of a class from its configuration."""
 
-    name = Attribute("As the configuration's ``driver`` names it (str).")
+    name = Attribute("The value of ``driver`` in the configuration (str).")
 
     def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
         """
-        Read the class's own keys.  Nothing of the host is looked at yet.
+        Read the driver's keys of a class, without access to the host.
 
-        :param reader: (:class:`~twisted_exec.observe.reader.Reader`) the class, of which
-            the keys of every class are taken; keys that are left are refused afterwards.
+        :param reader: (:class:`~twisted_exec.observe.reader.Reader`) the class, without the keys that all
+            drivers have in common.  Keys that remain afterwards are refused.
         :param resources: the capabilities: ``memory`` in bytes, ``cpu`` in whole units.
-        :return: makes the driver, of the reactor and the runtime's
+        :return: creates the driver from the reactor and the runtime's
             :class:`~twisted_exec.runtimes.processes.ProcessTable`.
-        :raises ConfigError: ``reader`` does, and so may you: ``raise reader.error(why)``.
+        :raises ConfigError: a key is wrong; use ``raise reader.error(why)``.
         """
 
 
 @implementer(IPlugin, IDriverMaker)
 class DriverMaker:
     """
-    A plugin for a module that has a function ``configure``; it is imported when a class asks.
+    A plugin for a module with a function ``configure``, imported when a class uses the driver.
 
-    :param module: its full name.
+    :param module: dotted name.
     """
 
     def __init__(self, name: str, module: str) -> None:
@@ -56,8 +56,8 @@ class DriverMaker:
 
 
 def drivers() -> dict[str, Any]:
-    """Those that there are, by name; of two with one name the first that is found."""
-    found: dict[str, Any] = {}
+    """Return all driver plugins by name; the first plugin with a name wins."""
+    makers: dict[str, Any] = {}
     for maker in getPlugins(IDriverMaker):
-        found.setdefault(maker.name, maker)
-    return dict(sorted(found.items()))
+        makers.setdefault(maker.name, maker)
+    return dict(sorted(makers.items()))

@@ -1,9 +1,9 @@
 """
-Programs with an escape character: typing for them, without I/O.
+Escape characters of ssh(1) and ipmitool(1), sans I/O.
 
-ssh(1) and ipmitool(1) look for it at the beginning of a line alone, which is after a carriage return, a newline, or
-nothing yet.  There it is a command: ``~.`` hangs up, ``~B`` sends BREAK, ``~~`` is the character itself.  What users
-type is for the machine; so whoever types for them doubles it in that place.
+These programs interpret the character only at the start of a line: at the very beginning, and after a carriage
+return or newline.  There ``~.`` hangs up, ``~B`` sends BREAK and ``~~`` sends one ``~``.  Users' input is for the
+machine, so each ``~`` of theirs at the start of a line must be doubled.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _LINE_ENDS = b"\r\n"
 
 class Escaper:
     """
-    What one program has been typed.
+    Encodes the input of one program.
 
-    :param character: its escape character, one byte.
+    :param character: the program's escape character, one byte.
     """
 
     def __init__(self, character: bytes = b"~") -> None:
@@ -24,9 +24,9 @@ class Escaper:
 
     def encode(self, data: bytes) -> bytes:
         """
-        What is to be typed so that ``data`` arrives.
+        Encode input so that exactly ``data`` reaches the machine.
 
-        :param data: 1 byte or more.
+        :param data: at least 1 byte.
         """
         out = bytearray()
         start = 0
@@ -42,9 +42,9 @@ class Escaper:
 
     def command(self, letter: bytes) -> bytes:
         """
-        What is to be typed for a command.
+        Encode a command of the program.
 
-        In the middle of a line that begins with a carriage return, which the machine gets.
+        In the middle of a line it starts with a carriage return, which also reaches the machine.
         """
         lead = b"" if self._at_start else b"\r"
         self._at_start = True

@@ -1,5 +1,5 @@
 """
-Doors of the runtimes room: a class of machines is a driver.
+Interfaces between the machine runtime and the drivers of machine classes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = [
 
 class CannotStart(ServiceUnavailable):
     """
-    Why a machine is not started, with a word for it; it is tried again, more and more slowly.
+    The machine cannot start now; the runtime retries with exponential back-off.
 
-    :param condition: the reason of the machine's condition and Event, such as ``ImageMissing``.
+    :param condition: reason of the machine's condition and Event, such as ``ImageMissing``.
     """
 
     def __init__(self, condition: str, message: str) -> None:
@@ -46,36 +46,35 @@ class CannotStart(ServiceUnavailable):
         self.condition = condition
 
 
-def _nobody(state: int, reason: str, message: str) -> None:
-    """Nobody wants to know."""
+def _ignore_change(state: int, reason: str, message: str) -> None:
+    """Discard a state change."""
 
 
 @dataclass(frozen=True)
 class MachineFacts:
     """
-    What a driver may know of the machine that it runs.
+    The machine that a driver runs, and the callbacks of the runtime.
 
-    :param id: the runtime's id.
+    :param id: the runtime's id of the machine.
     :param label: ``NAMESPACE/NAME``, for messages and logs.
-    :param hostname: that the guest should have, or empty.
-    :param directory: a private one with a short path, for sockets; of this
-        machine alone, and removed when the machine is.
-    :param marker: ``(variable, value)`` for the environment of every process of
-        the machine: by it they are found again, also by a later runtime.
-    :param started: to be called with each process that leads a session, at once.
-    :param event: to be called with type (``Normal``, ``Warning``), reason and
-        message of what an operator should know.
-    :param changed: to be called, while the machine is on, with what it is now: ``MACHINE_SUSPENDED``
-        when it stands still and ``MACHINE_RUNNING`` when it goes on, or with the same
-        state and a reason (one word) and a message of what is wrong; empty when nothing is any more.
-    :param namespace: of the API object; empty where a poollet told none, and so are name and uid.
-    :param storage: a private directory for what the machine keeps on disk; made by
-        who needs it, and removed when the machine is.
-    :param keep: whether the machine is to outlive the runtime, of drivers with
-        :class:`IKeeping`; its processes must not end with ours then.
-    :param volumes: as the interface tells them; these and the rest are what is wanted now:
-        they change while the machine is off, and when a run has changed them.
-    :param ignition_data: a secret, never to be logged; of the first start, too.
+    :param hostname: the guest's desired hostname, or empty.
+    :param directory: private directory of this machine with a short path, for sockets;
+        the runtime creates and removes it.
+    :param marker: ``(variable, value)`` for the environment of every process of the machine, by
+        which this and later runtimes find them.
+    :param started: call this immediately with each process that leads a session.
+    :param event: call this with type (``Normal``, ``Warning``), reason and message to post an Event.
+    :param changed: call this while the machine is on, with ``MACHINE_SUSPENDED`` or
+        ``MACHINE_RUNNING``, and the reason (one word) and message of a problem, empty when it is solved.
+    :param namespace: namespace of the API object; empty, as are ``name`` and ``uid``, if the poollet
+        does not pass them on.
+    :param storage: private directory for the machine's disks; the driver creates it, the runtime
+        removes it with the machine.
+    :param keep: the machine should outlive the runtime (drivers with :class:`IKeeping`); its
+        processes must then not end with the runtime's.
+    :param volumes: desired volumes.  They and the interfaces change only while the machine is off, or
+        after a run has applied the change.
+    :param ignition_data: secret; never log it.
     """
 
     id: str
@@ -85,7 +84,7 @@ class MachineFacts:
     marker: tuple[str, str]
     started: Callable[[Leader], None]
     event: Callable[[str, str, str], None]
-    changed: Callable[[int, str, str], None] = _nobody
+    changed: Callable[[int, str, str], None] = _ignore_change
     namespace: str = ""
     name: str = ""
     uid: str = ""
@@ -100,79 +99,89 @@ class IRun(IConsole):
     """
     One machine from power on to power off.
 
-    As :class:`~twisted_exec.streaming.interfaces.IConsole`: connecting powers the
-    machine on and opens its line; it is called once.  A size that comes before is
-    the line's first.  The reason of the line's end may be
-    :class:`~twisted_exec.console.session.LineEnded`, such as when the guest powered itself off.
+    ``connect`` is called once: it powers the machine on and opens its line.  A size that was set before is
+    the line's initial size.  The protocol's transport provides
+    :class:`~twisted_exec.console.interfaces.ILineTransport`.  Its ``connectionLost`` reason may be a
+    :class:`~twisted_exec.console.session.LineEnded`, for example when the guest powered itself off.
     """
 
     def stop() -> Deferred[None]:
         """
-        Power off; also when it is off, connecting, or ended by itself.
+        Power off, in any state: before ``connect``, during it, and after the machine has ended.
 
         :return: fires within seconds, when no process of the machine is left.
         """
 
 
 class IMachineDriver(Interface):
-    """One class's way to run machines."""
+    """Runs the machines of one class."""
 
-    name = Attribute("As in the configuration (str).")
+    name = Attribute("The value of ``driver`` in the configuration (str).")
 
     def missing() -> str:
         """
-        What this host lacks for the class.
+        Check the host for everything that the class needs.
 
-        :return: one line that says what to install or to change; empty when
-            machines can run.
+        :return: one line that says what to install or to change; empty if machines can run.
         """
 
     def run(facts: MachineFacts) -> IRun:
-        """A machine that is about to be powered on.  Touches nothing yet."""
+        """Create a run of a machine, without side effects until its ``connect``."""
 
 
 class IHardware(Interface):
-    """A driver whose machines have disks and network cards; others' machines have none."""
+    """A driver that supports volumes and network interfaces; for other drivers they are refused."""
 
     def check_volume(volume: pb.Volume) -> None:
         """
-        :raises APIError: no machine of the class can have it.  What may yet come, such as
-            an image that is missing, is told when the machine starts.
+        Check a volume when it is added to a machine.
+
+        :raises APIError: no machine of the class can have this volume.  Problems that may be solved
+            later, such as a missing image, are reported when the machine starts.
         """
 
     def check_network_interface(interface: pb.NetworkInterface) -> None:
-        """:raises APIError: no machine of the class can have it."""
+        """
+        Check a network interface when it is added to a machine.
+
+        :raises APIError: no machine of the class can have this interface.
+        """
 
 
 class IRestarting(Interface):
-    """A driver that says itself whether a machine that ended is started again; else it is."""
+    """
+    A driver that decides on restarts.
+
+    Without this interface the runtime restarts every machine that ended, except those that powered
+    themselves off.
+    """
 
     def restarts(ending: Ending) -> bool:
-        """Whether a machine that ended so, by itself, is to be started again."""
+        """Return true to restart a machine that ended this way by itself."""
 
 
 class IShutdown(Interface):
-    """A run that can be asked to end itself; provided besides :class:`IRun`."""
+    """A run whose machine can shut itself down; provided in addition to :class:`IRun`."""
 
     def shut_down() -> Deferred[None]:
         """
-        Ask, as one presses the power button.
+        Request a shutdown, like a press of the power button.
 
-        :return: fires when the machine is off, or when it has had time enough.
+        :return: fires when the machine is off or the driver's time limit has passed.
         """
 
 
 class IHotPlug(Interface):
-    """A run whose hardware can be changed while it is on; provided besides :class:`IRun`."""
+    """A run whose volumes can change while it is on; provided in addition to :class:`IRun`."""
 
     def attach_volume(volume: pb.Volume) -> Deferred[None]:
-        """Fires when the guest can have it; fails with an ``APIError`` that says why not."""
+        """:return: fires when the guest has the volume; fails with an ``APIError``."""
 
     def detach_volume(name: str) -> Deferred[None]:
-        """Fires when the guest has let go of it, and what was on it is removed."""
+        """:return: fires when the guest has released the volume and its data is deleted."""
 
     def resize_volume(volume: pb.Volume) -> Deferred[None]:
-        """Fires when it has the new size."""
+        """:return: fires when the volume has its new size."""
 
 
 class IKeeping(Interface):
@@ -180,20 +189,24 @@ class IKeeping(Interface):
 
     def adopt(facts: MachineFacts, leaders: Sequence[Leader]) -> IRun:
         """
-        A machine that an earlier runtime let go of, or left when it was killed.
+        Take over a machine that an earlier runtime released, or left behind when it was killed.
 
-        Connecting opens its line again; it fails when the machine cannot be talked to.
+        ``connect`` of the run reopens the line; it fails if the machine does not respond.
 
-        :param leaders: processes that were recorded by ``facts.started``, and are alive.
+        :param leaders: the live ones of the processes that were passed to ``facts.started``.
         """
 
 
 class IKept(Interface):
-    """A run that can be left running; provided besides :class:`IRun`, by drivers with :class:`IKeeping`."""
+    """
+    A run whose machine can be left running; provided in addition to :class:`IRun`.
+
+    All runs of drivers with :class:`IKeeping` provide it.
+    """
 
     def release() -> None:
-        """Let go of it: nothing here touches the machine any more, which goes on by itself."""
+        """Disconnect from the machine, which continues without the runtime."""
 
 
 Build = Callable[[Any, ProcessTable], IMachineDriver]
-"""Makes a driver, of the reactor and the table in which its processes are found."""
+"""Creates a driver from the reactor and the table that finds its processes."""

@@ -1,13 +1,12 @@
 """
-One machine under power: it keeps the line open as long as the machine is wanted on.
+The supervisor of one machine.
 
-A machine that ends by itself is started again, at once the first time and then
-more and more slowly while it keeps ending early.  Each start is a new session on the same journal:
-viewers of the old one have been told how it ended, and whoever comes next sees what was
-printed before.
+While the machine should be on, the supervisor restarts it when it ends: immediately the first time, then with
+exponential back-off while it keeps ending early.  Each start is a new session on the same journal; viewers of
+the old session are ended with the reason, and new viewers get the earlier output.
 
-Switching off is gentle where the machine can be asked to end itself: its viewers see it
-go down.  And a machine that can outlive the runtime is let go of instead of stopped.
+Power off first requests a shutdown if the machine supports it, so viewers see the guest shut down.  When the
+runtime stops, a machine that can outlive it is released instead of stopped.
 """
 
 from __future__ import annotations
@@ -42,17 +41,23 @@ from .processes import Leader
 _FIRST_DELAY_SECONDS = 0.1
 _LONGEST_DELAY_SECONDS = 30.0
 _LONG_RUN_SECONDS = 10.0
-_ADOPTED = b"\r\n[the machine runtime was restarted; what the machine printed before is lost]\r\n"
+_ADOPTED_NOTICE = (
+    b"\r\n[the machine runtime was restarted; what the machine printed before is lost]\r\n"
+)
 _BUG = "internal error of the machine runtime"
 
 
 class Keeper:
     """
-    Keeps one machine as it is wanted.
+    Keeps one machine on or off.
 
-    :param state_changed: called with each new ``pb.MachineState``, and the reason (one word) and
-        the message when the machine does not run although it was switched on; else they are empty.
-    :param adopted: processes of the machine, which runs since before us; none when it does not.
+    :param state_changed: called with each new ``pb.MachineState``; reason (one word) and message say
+        why a machine that should be on does not run, and are empty otherwise.
+    :param adopted: processes of a machine that an earlier runtime left running; empty for others.
+    :ivar journal: the machine's output across restarts.
+    :ivar is_starting: true between power on and the open line.
+    :ivar run: the run of a machine that is on; ``None`` while it starts or is off.
+    :ivar session: the session for new viewers; ``None`` while the machine is off.
     """
 
     _log = Logger()
@@ -74,24 +79,20 @@ class Keeper:
         self._state_changed = state_changed
         self._limits = limits
         self.journal = Journal(now_nanoseconds)
-        """What the machine printed, through all restarts."""
         self._keeping: Deferred[None] | None = None
-        self._wanted = False
+        self._should_run = False
         self._rest: Deferred[None] | None = None
         self._delay_seconds = 0.0
         self._adopted = adopted
-        self._told = ("", "")
-        self._asked = self._released = False
+        self._start_problem = ("", "")
+        self._shutting_down = self._released = False
         self.is_starting = False
-        """Whether it is neither off nor on."""
         self.run: IRun | None = None
-        """Of the machine that is on; ``None`` while it is starting or off."""
         self.session: Session | None = None
-        """To attach to; ``None`` while the machine is off."""
 
     def power_on(self) -> None:
-        """Start the machine, unless it is on already."""
-        self._wanted = True
+        """Start the machine unless it is on."""
+        self._should_run = True
         if self._keeping is None:
             self._delay_seconds = 0.0
             self._state_changed(pb.MACHINE_PENDING, "", "")
@@ -101,15 +102,15 @@ class Keeper:
 
     def power_off(self, ending: Ending, *, gently: bool = False) -> Deferred[None]:
         """
-        Stop the machine and tell its viewers why.
+        Stop the machine and end its viewers with this status.
 
-        :param gently: a machine that can be asked to end itself is given time for that.
-        :return: fires when nothing of it runs any more.
+        :param gently: request a shutdown first, if the machine supports it.
+        :return: fires when no process of the machine is left.
         """
-        self._wanted = False
+        self._should_run = False
         keeping = self._keeping
         if gently and self.run is not None and IShutdown.providedBy(self.run):
-            self._ask(self.run, ending)
+            self._shut_down(self.run, ending)
         elif self.session is not None:
             self.session.end(ending)
         if self._rest is not None:
@@ -124,34 +125,34 @@ class Keeper:
 
     def release(self, ending: Ending) -> Deferred[None]:
         """
-        Tell its viewers why, and let go of the machine, which goes on; one that cannot is stopped.
+        End the viewers and leave the machine running; stop it if it cannot outlive the runtime.
 
-        :return: fires when nothing is left of what cannot.
+        :return: fires when the machine is released or stopped.
         """
         self._released = self.run is not None and IKept.providedBy(self.run)
         return self.power_off(ending)
 
     def noticed(self, state: int, reason: str, message: str) -> None:
-        """What the driver learned of the machine, as of ``MachineFacts.changed``."""
-        if self.run is not None and not self._asked:
+        """Report a change that the driver observed; see ``MachineFacts.changed``."""
+        if self.run is not None and not self._shutting_down:
             self._state_changed(state, reason, message)
 
-    def _ask(self, run: Any, ending: Ending) -> None:
-        """Have the machine shut itself down; what is left of it then is stopped."""
-        if self._asked:
+    def _shut_down(self, run: Any, ending: Ending) -> None:
+        """Request a shutdown, then end the session, which stops the rest of the machine."""
+        if self._shutting_down:
             return
-        self._asked = True
-        told = "the guest was asked to shut down"
-        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", told)
-        self._facts.event("Normal", "ShuttingDown", told)
+        self._shutting_down = True
+        message = "the guest was asked to shut down"
+        self._state_changed(pb.MACHINE_RUNNING, "ShuttingDown", message)
+        self._facts.event("Normal", "ShuttingDown", message)
         session = self.session
         assert session is not None
-        asking: Deferred[None] = run.shut_down()
-        asking.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
-        asking.addBoth(lambda _: session.end(ending))
+        shutdown: Deferred[None] = run.shut_down()
+        shutdown.addErrback(lambda failure: self._log.failure("shutting down", failure=failure))
+        shutdown.addBoth(lambda _: session.end(ending))
 
     async def _keep(self) -> None:
-        """Run the machine, again and again, until it is switched off."""
+        """Run and restart the machine until it is switched off."""
         run, session = self._prepare()
         while session.ending is None:
             began = self._clock.seconds()
@@ -165,10 +166,10 @@ class Keeper:
             self._plan_delay(self._clock.seconds() - began)
             why = self._note_end(ending) if started else ("", "")
             ended = run
-            if self._wanted:
-                # Whoever attaches from here on waits for the next line.
+            if self._should_run:
+                # Viewers that attach from here on wait for the next line.
                 run, session = self._prepare()
-            self._asked = False
+            self._shutting_down = False
             await self._leave(ended)
             if session.ending is None:
                 await self._wait()
@@ -176,7 +177,7 @@ class Keeper:
         if self._released:
             return
         self._state_changed(pb.MACHINE_STOPPED, *why)
-        if self._wanted:  # it was switched on again while it was going off
+        if self._should_run:  # switched on again during power off
             self.power_on()
 
     async def _leave(self, run: Any) -> None:
@@ -199,44 +200,44 @@ class Keeper:
 
     def _started(self, _: object, run: IRun) -> bool:
         self.run = run
-        self._told = ("", "")
+        self._start_problem = ("", "")
         self._state_changed(pb.MACHINE_RUNNING, "", "")
+        label = self._facts.label
         if self._adopted:
-            self.journal.append(_ADOPTED)
-            told = "Adopted", f"machine {self._facts.label} has been running without us"
+            self.journal.append(_ADOPTED_NOTICE)
+            reason, message = "Adopted", f"machine {label} has been running without us"
         else:
-            told = "Started", f"machine {self._facts.label} is running"
+            reason, message = "Started", f"machine {label} is running"
         self._adopted = ()
-        self._facts.event("Normal", *told)
+        self._facts.event("Normal", reason, message)
         return True
 
     def _not_started(self, failure: Failure) -> bool:
-        if self._wanted:  # else it was switched off while it was starting
+        if self._should_run:  # else the start was cancelled by power off
             error = failure.value
             why = error.message if isinstance(error, APIError) else failure.getErrorMessage()
             reason = error.condition if isinstance(error, CannotStart) else "StartFailed"
             self._state_changed(pb.MACHINE_PENDING, reason, why)
-            if self._told != (reason, why):  # it is tried again and again, and told once
-                self._told = reason, why
+            if self._start_problem != (reason, why):  # one Event for many attempts
+                self._start_problem = reason, why
                 self._facts.event("Warning", reason, why)
         self._adopted = ()
         return False
 
     def _note_end(self, ending: Ending) -> tuple[str, str]:
         """
-        A machine that powered itself off stays off, and so does one whose driver says so; any
-        other end was not wanted.
+        Decide whether the machine stays off: after its own power off, or if the driver says so.
 
         :return: reason and message of why it is off although it was switched on.
         """
-        if self._asked or not self._wanted:
+        if self._shutting_down or not self._should_run:
             return "", ""
         self._facts.event("Normal", "Ended", ending.message)
         if ending.reason == POWERED_OFF or not self._restarts(ending):
-            self._wanted = False
+            self._should_run = False
             return ending.reason, ending.message
         if self._delay_seconds > _FIRST_DELAY_SECONDS:
-            # It keeps ending early, and rests longer than it runs.
+            # It keeps ending early, and spends more time in back-off than running.
             self._state_changed(pb.MACHINE_PENDING, "Ended", ending.message)
         return "", ""
 
@@ -245,12 +246,12 @@ class Keeper:
         return not IRestarting.providedBy(driver) or driver.restarts(ending)
 
     def _plan_delay(self, ran_seconds: float) -> None:
-        """Before the next start: the first time little, then twice the last time."""
+        """Double the delay before the next start, unless the machine ran for long."""
         last = 0.0 if ran_seconds >= _LONG_RUN_SECONDS else self._delay_seconds
         self._delay_seconds = min(max(_FIRST_DELAY_SECONDS, last * 2), _LONGEST_DELAY_SECONDS)
 
     async def _wait(self) -> None:
-        """Rest before another start; switching off ends the rest."""
+        """Wait before another start; power off cancels the wait."""
         self._rest = deferLater(self._clock, self._delay_seconds)
         try:
             await self._rest
@@ -260,7 +261,7 @@ class Keeper:
             self._rest = None
 
     def _failed(self, failure: Failure) -> None:
-        """A bug of ours: whoever is there or asks is told; switched off and on it is tried again."""
+        """Report an internal error to viewers and in the state; a new power on tries again."""
         self._log.failure("keeping machine {label}", failure=failure, label=self._facts.label)
         self._keeping = self.run = None
         self.is_starting = False

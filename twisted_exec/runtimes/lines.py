@@ -1,9 +1,9 @@
 """
-Lines that exist already: which machine has which.
+The assignment of existing lines to machines.
 
-A class of such machines lists its lines by name.  A Machine takes the line that is called as it is:
-``NAMESPACE/NAME`` first, then ``NAME``.  It has the line from power on to power off, and nobody
-else has it meanwhile, since two ends of one console steal each other's output.
+A class lists its lines by name.  A Machine gets the line with its own name: ``NAMESPACE/NAME`` first, then
+``NAME``.  From power on to power off the line is reserved for this Machine, because two readers of one
+serial console steal each other's output.
 """
 
 from __future__ import annotations
@@ -17,39 +17,41 @@ from twisted_exec.wire.com_port import FLOWS, PARITIES, STOP_BITS, LineSettings
 from .interfaces import CannotStart, MachineFacts
 
 SERIAL_KEYS = ("baud", "data_bits", "parity", "stop_bits", "flow", "dtr", "rts")
-"""What :func:`line_settings` reads."""
+"""The keys that :func:`line_settings` reads."""
 
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 _Options = TypeVar("_Options")
 
 
 class Lines(Generic[_Options]):
     """
-    The lines of one class.
+    The lines of one class, and their owners.
 
-    :param lines: what a driver knows of each, by name.
+    :param lines: the driver's options for each line, by name.
     """
 
     def __init__(self, lines: Mapping[str, _Options]) -> None:
         self._lines = dict(lines)
-        self._taken: dict[str, MachineFacts] = {}
+        self._owners: dict[str, MachineFacts] = {}
 
     def look(self, facts: MachineFacts) -> _Options | None:
-        """What is known of the machine's line, taken or not; ``None`` when it has none."""
+        """Return the options of the machine's line, whoever owns it; ``None`` if there is no line."""
         name = self._name(facts)
         return None if name is None else self._lines[name]
 
     def claim(self, facts: MachineFacts) -> tuple[str, _Options]:
         """
-        The machine's line, which is its own until :meth:`release`.
+        Reserve the machine's line until :meth:`release`.
 
-        :raises CannotStart: it has none, or another machine has that; it lists what there is.
+        :return: the line's name and options.
+        :raises CannotStart: there is no line for the machine, or another machine owns it; the message
+            lists the free lines.
         """
         name = self._name(facts)
         if name is None:
             raise CannotStart("NoLine", f'no line is called "{facts.label}"; {self._free()}')
-        owner = self._taken.setdefault(name, facts)
+        owner = self._owners.setdefault(name, facts)
         if owner.id != facts.id:
             raise CannotStart(
                 "LineTaken", f'line "{name}" is that of machine "{owner.label}"; {self._free()}'
@@ -57,10 +59,10 @@ class Lines(Generic[_Options]):
         return name, self._lines[name]
 
     def release(self, facts: MachineFacts) -> None:
-        """The machine is off; also when it had no line."""
-        for name, owner in list(self._taken.items()):
+        """Release the machine's line, if it has one."""
+        for name, owner in list(self._owners.items()):
             if owner.id == facts.id:
-                del self._taken[name]
+                del self._owners[name]
 
     def _name(self, facts: MachineFacts) -> str | None:
         for name in (f"{facts.namespace}/{facts.name}", facts.name):
@@ -69,26 +71,26 @@ class Lines(Generic[_Options]):
         return None
 
     def _free(self) -> str:
-        free = [name for name in self._lines if name not in self._taken]
+        free = [name for name in self._lines if name not in self._owners]
         if not free:
             return "all lines of the class are taken"
-        more = f" and {len(free) - _MOST_NAMED} more" if len(free) > _MOST_NAMED else ""
-        return f"free lines are: {', '.join(free[:_MOST_NAMED])}{more}"
+        more = f" and {len(free) - _MAX_LISTED} more" if len(free) > _MAX_LISTED else ""
+        return f"free lines are: {', '.join(free[:_MAX_LISTED])}{more}"
 
 
 def line_settings(reader: Reader) -> LineSettings:
     """
-    How a serial line is set, from the keys ``baud`` to ``rts``.
+    Read the settings of a serial line: :data:`SERIAL_KEYS`.
 
-    :raises ConfigError: something cannot be meant.
+    :raises ConfigError: a value is not possible.
     """
     stop_bits = reader.number("stop_bits", 1, 2, 1)
     if stop_bits not in STOP_BITS:
         raise reader.error(f"stop_bits must be 1, 1.5 or 2, not {stop_bits:g}")
     lines: dict[str, bool | None] = {}
     for name in ("dtr", "rts"):
-        told = reader.choice(name, ("on", "off", "keep"), "keep")
-        lines[name] = None if told == "keep" else told == "on"
+        state = reader.choice(name, ("on", "off", "keep"), "keep")
+        lines[name] = None if state == "keep" else state == "on"
     return LineSettings(
         baud=int(reader.number("baud", 50, 4_000_000, 9600)),
         data_bits=int(reader.number("data_bits", 5, 8, 8)),

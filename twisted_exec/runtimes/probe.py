@@ -1,5 +1,5 @@
 """
-A probe of the door that every program with a runtime in front has.
+The readiness probe of the address of the machine runtime interface.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from twisted_exec.tls.endpoints import unix_client_endpoint
 
 
 async def probe_iri(target: Target, reactor: Any) -> object:
-    """:raises Exception: nobody can connect to where the runtime interface is served."""
+    """
+    Connect to the address where this program serves the runtime interface.
+
+    :raises Exception: the connection failed.
+    """
     if target.is_unix:
         endpoint: Any = unix_client_endpoint(reactor, target.path)
     else:
@@ -25,5 +29,5 @@ async def probe_iri(target: Target, reactor: Any) -> object:
 
 
 def _reachable(host: str) -> str:
-    """An address to connect to where one listens on ``host``, which may be all of them."""
+    """Translate the wildcard address of a listener into one to connect to."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

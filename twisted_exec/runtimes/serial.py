@@ -1,5 +1,5 @@
 """
-Machines behind serial devices of this host.
+The driver ``serial``: machines at serial devices of this host.
 
 ::
 
@@ -10,8 +10,8 @@ Machines behind serial devices of this host.
         board-2: {device: /dev/ttyS0, baud: 9600, flow: rtscts, hangup: false}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on opens the device, power off closes it, and hangs up unless told not to.  One that is pulled out
-is opened again when it is back; see :mod:`.held`.
+Power on opens the device; power off closes it and drops DTR unless ``hangup`` is false.  A device that is
+unplugged is reopened when it is back (:mod:`.held`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SerialLine:
     """
     One device.
 
-    :param hangup: whether closing it drops DTR.
+    :param hangup: drop DTR on close.
     """
 
     device: str
@@ -46,11 +46,11 @@ class SerialLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     lines = {}
-    for name, one in reader.mappings("lines").items():
-        lines[name] = _line(one)
-        one.done()
+    for name, line_reader in reader.mappings("lines").items():
+        lines[name] = _line(line_reader)
+        line_reader.done()
     reader.quantity = len(lines)
     return lambda reactor, table: SerialDriver(lines, reactor)
 
@@ -65,7 +65,7 @@ def _line(reader: Reader) -> SerialLine:
 
 @implementer(IMachineDriver)
 class SerialDriver:
-    """Runs a class of machines behind serial devices."""
+    """Runs a class of machines at serial devices."""
 
     name = "serial"
 
@@ -74,7 +74,7 @@ class SerialDriver:
         self.reactor = reactor
 
     def missing(self) -> str:
-        return ""  # what is not plugged in now may be when a machine is to have it
+        return ""  # devices may be plugged in later
 
     def run(self, facts: MachineFacts) -> HeldRun:
         return HeldRun(

@@ -1,11 +1,11 @@
 """
-A serial device as a transport: its settings, its modem lines, its BREAK, and nobody else on it.
+Serial devices as transports, with exclusive access, line settings, modem lines and BREAK.
 
-By termios and ioctl_tty(2), without pyserial: that blocks while it opens, sends BREAK by sleeping,
-and its last release is of 2020.  Linux only, as all runtimes are; rates without a name of their own are set
-by ``TCSETS2``, whose numbers are those of x86 and ARM.
+This uses termios and ioctl_tty(2) instead of pyserial, which blocks in ``open``, sleeps during BREAK,
+and had its last release in 2020.  Linux only, like all runtimes; rates without a ``B`` constant need
+``TCSETS2``, whose ioctl number here is that of x86 and ARM.
 
-A device that is pulled out ends the connection.
+Unplugging the device ends the connection.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _PARITY_FLAGS = {
     "space": termios.PARENB | _CMSPAR,
     "mark": termios.PARENB | termios.PARODD | _CMSPAR,
 }
-_WHY = {
-    errno.ENOENT: "it is not there; is it plugged in?",
-    errno.ENXIO: "it is not there; is it plugged in?",
-    errno.EACCES: "the runtime's user may not open it; devices are mostly of the group dialout",
-    errno.EBUSY: "another program has it",
+_PROBLEMS = {
+    errno.ENOENT: "there is no such device; is it plugged in?",
+    errno.ENXIO: "there is no such device; is it plugged in?",
+    errno.EACCES: "the runtime's user may not open it; most devices belong to the group dialout",
+    errno.EBUSY: "another program uses it",
     errno.EIO: "there is no hardware behind it",
 }
 
@@ -58,11 +58,10 @@ _WHY = {
 @implementer(IStreamClientEndpoint)
 class SerialEndpoint:
     """
-    Opens a device.
+    Opens a device.  ``connect`` fails with ``ServiceUnavailable`` and the reason.
 
     :param path: such as ``/dev/ttyUSB0``.
-    :param hangup: whether closing drops DTR, which modems and some machines take for a hang-up.
-    :raises ServiceUnavailable: (``connect`` fails with it) it cannot be used; it says why.
+    :param hangup: drop DTR on close, which modems and some machines take for a hang-up.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class SerialEndpoint:
             lock.take()
             descriptor = os.open(self._path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                _own(descriptor)
+                _claim(descriptor)
                 set_line(descriptor, self._settings, hangup=self._hangup)
             except BaseException:
                 os.close(descriptor)
@@ -88,16 +87,16 @@ class SerialEndpoint:
         except (OSError, termios.error) as error:
             lock.release()
             number, words = error.args[:2]
-            raise ServiceUnavailable(f"{self._path}: {_WHY.get(number, words)}") from None
+            raise ServiceUnavailable(f"{self._path}: {_PROBLEMS.get(number, words)}") from None
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
         SerialPort(self._reactor, descriptor, protocol, lock, self._path).begin()
         return protocol
 
 
-def _own(descriptor: int) -> None:
-    """Nobody else opens it (who is root could), and nobody else has locked it."""
+def _claim(descriptor: int) -> None:
+    """Get exclusive access: TIOCEXCL keeps out later programs (except root), flock finds earlier ones."""
     if not os.isatty(descriptor):
-        raise OSError(errno.ENOTTY, "it is no terminal device")
+        raise OSError(errno.ENOTTY, "it is not a terminal device")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -107,53 +106,53 @@ def _own(descriptor: int) -> None:
 
 def set_line(descriptor: int, settings: LineSettings, *, hangup: bool) -> None:
     """
-    Set a terminal device for raw bytes.
+    Set a terminal device to raw mode with these settings.
 
-    :raises OSError: it is set otherwise, or has no modem lines to be set.
+    :raises OSError: the driver refused or ignored a setting, or the device has no modem lines.
     """
-    wanted = _DATA_BITS[settings.data_bits] | _PARITY_FLAGS[settings.parity]
-    # There are no one and a half: with five bits, two are that (termios(3)).
-    wanted |= termios.CSTOPB if settings.stop_bits > 1 else 0
-    wanted |= termios.CRTSCTS if settings.flow == "rtscts" else 0
-    flags = wanted | termios.CREAD | termios.CLOCAL | (termios.HUPCL if hangup else 0)
+    control_flags = _DATA_BITS[settings.data_bits] | _PARITY_FLAGS[settings.parity]
+    # CSTOPB means 1.5 stop bits with five data bits, else 2 (termios(3)).
+    control_flags |= termios.CSTOPB if settings.stop_bits > 1 else 0
+    control_flags |= termios.CRTSCTS if settings.flow == "rtscts" else 0
+    flags = control_flags | termios.CREAD | termios.CLOCAL | (termios.HUPCL if hangup else 0)
     software = termios.IXON | termios.IXOFF if settings.flow == "xonxoff" else 0
     control = bytearray(19)
     control[termios.VMIN] = 1
     control[termios.VSTART], control[termios.VSTOP] = 0x11, 0x13
     baud = settings.baud
     rate = getattr(termios, f"B{baud}", _BOTHER)
-    told = (software, 0, flags | rate, 0, 0, bytes(control), baud, baud)
-    fcntl.ioctl(descriptor, _TCSETS2, _TERMIOS2.pack(*told))
-    _check(descriptor, wanted, baud)
+    fields = (software, 0, flags | rate, 0, 0, bytes(control), baud, baud)
+    fcntl.ioctl(descriptor, _TCSETS2, _TERMIOS2.pack(*fields))
+    _check(descriptor, control_flags, baud)
     for line, on in ((termios.TIOCM_DTR, settings.dtr), (termios.TIOCM_RTS, settings.rts)):
         if on is not None:
             request = termios.TIOCMBIS if on else termios.TIOCMBIC
             try:
                 fcntl.ioctl(descriptor, request, struct.pack("i", line))
             except OSError:
-                raise OSError(errno.ENOTTY, "it has no modem lines (dtr, rts) to be set") from None
+                raise OSError(errno.ENOTTY, "it has no modem lines (dtr, rts)") from None
 
 
-def _check(descriptor: int, wanted: int, baud: int) -> None:
-    """A driver takes what it can, and says nothing of the rest."""
-    found = array.array("B", bytes(_TERMIOS2.size))
-    fcntl.ioctl(descriptor, _TCGETS2, found, True)
-    _, _, flags, _, _, _, _, speed = _TERMIOS2.unpack(found.tobytes())
-    looked_at = termios.CSIZE | termios.PARENB | termios.PARODD | _CMSPAR | termios.CSTOPB
-    if (flags ^ wanted) & looked_at:
-        raise OSError(errno.EINVAL, "it does not take these data bits, parity and stop bits")
-    # Clocks are divided by whole numbers; a receiver forgives 3 per cent.
+def _check(descriptor: int, desired: int, baud: int) -> None:
+    """Read the settings back: drivers ignore what they do not support (termios(3))."""
+    actual = array.array("B", bytes(_TERMIOS2.size))
+    fcntl.ioctl(descriptor, _TCGETS2, actual, True)
+    _, _, flags, _, _, _, _, speed = _TERMIOS2.unpack(actual.tobytes())
+    checked = termios.CSIZE | termios.PARENB | termios.PARODD | _CMSPAR | termios.CSTOPB
+    if (flags ^ desired) & checked:
+        raise OSError(errno.EINVAL, "it does not support these data bits, parity and stop bits")
+    # The driver divides a clock by a whole number; receivers tolerate an error of 3 per cent.
     if abs(speed - baud) > baud * 0.03:
-        raise OSError(errno.EINVAL, f"it does not take {baud} baud (it is set to {speed})")
+        raise OSError(errno.EINVAL, f"it does not support {baud} baud (it is set to {speed})")
 
 
 @implementer(ILineTransport)
 class SerialPort(FileDescriptor):
     """
-    An open device, the transport of its protocol.
+    An open device: the transport of its protocol.
 
-    :param lock: released when it is closed.
-    :param path: of the device, for messages.
+    :param lock: released on close.
+    :param path: the device, for messages.
     """
 
     connected = 1
@@ -167,7 +166,7 @@ class SerialPort(FileDescriptor):
         self.protocol = protocol
 
     def begin(self) -> None:
-        """Join the protocol."""
+        """Connect the protocol and start reading."""
         self.protocol.makeConnection(self)
         self.startReading()
 
@@ -181,7 +180,7 @@ class SerialPort(FileDescriptor):
         return writeToFD(self._descriptor, data)
 
     def send_break(self, milliseconds: int) -> None:
-        """Hold the line for so long; the reactor goes on meanwhile."""
+        """Send BREAK for this long, without blocking the reactor."""
         if self._break is None and self.connected:
             self._ioctl(_TIOCSBRK)
             clock: Any = self.reactor
@@ -195,26 +194,26 @@ class SerialPort(FileDescriptor):
         try:
             fcntl.ioctl(self._descriptor, request)
         except OSError:
-            pass  # it was just pulled out, which is noticed elsewhere
+            pass  # unplugged just now; doRead reports it
 
     def abortConnection(self) -> None:
-        """Close it, whatever is still to be sent."""
+        """Close the device and discard pending output."""
         if self.connected:
             self.connectionLost(Failure(ConnectionAborted()))
 
     def connectionLost(self, reason: Failure) -> None:
         if not (self.disconnecting or reason.check(ConnectionAborted)):
-            reason = Failure(ServiceUnavailable(f"{self._path}: it hung up, or was pulled out"))
+            reason = Failure(ServiceUnavailable(f"{self._path}: it hung up or was unplugged"))
         super().connectionLost(reason)
         if self._break is not None:
             self._break.cancel()
             self._end_break()
         try:
-            # Closing waits for what was not sent yet, which flow control may hold back for long.
+            # close(2) waits for unsent output, possibly for long under flow control.
             termios.tcflush(self._descriptor, termios.TCOFLUSH)
         except termios.error:
             pass
         os.close(self._descriptor)
-        self._descriptor = -1  # another's soon
+        self._descriptor = -1  # the number is reused soon
         self._lock.release()
         self.protocol.connectionLost(reason)

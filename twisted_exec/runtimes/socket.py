@@ -1,5 +1,5 @@
 """
-Consoles that are a stream already: behind a UNIX socket, or behind a port of a console server.
+The driver ``socket``: consoles at UNIX sockets and at ports of console servers.
 
 ::
 
@@ -11,7 +11,7 @@ Consoles that are a stream already: behind a UNIX socket, or behind a port of a 
         vm-7: {endpoint: "unix:/run/vms/7/serial"}
       capabilities: {cpu: "1", memory: 1Gi}
 
-Power on is opening the line; see :mod:`.held` for what happens when it is lost.
+Power on opens the line; :mod:`.held` reconnects it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .telnet import TelnetEndpoint
 
 _KINDS = ("tcp:", "unix:")
 
-# A console may be silent for weeks, and so may be a console server without power.
+# A console may be silent for weeks; only keep-alive detects a console server without power.
 _ALIVE = (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, 60_000))
 
 
@@ -49,7 +49,7 @@ class SocketLine:
 
     :param endpoint: a Twisted client endpoint string.
     :param protocol: ``raw``, ``telnet`` or ``rfc2217``.
-    :param settings: of the serial line behind it, where the protocol can set it.
+    :param settings: of the serial line, for ``rfc2217``.
     """
 
     endpoint: str
@@ -58,12 +58,12 @@ class SocketLine:
 
 
 def configure(reader: Reader, resources: Mapping[str, int]) -> Build:
-    """A class's keys, as :class:`~twisted_exec.runtimes.drivers.IDriverMaker` asks."""
+    """Read the keys of a class; see :meth:`.IDriverMaker.configure`."""
     lines = {}
     readers = reader.mappings("lines")
-    for name, one in readers.items():
-        lines[name] = _line(one)
-        one.done()
+    for name, line_reader in readers.items():
+        lines[name] = _line(line_reader)
+        line_reader.done()
 
     reader.quantity = len(lines)
 
@@ -83,29 +83,29 @@ def _line(reader: Reader) -> SocketLine:
     endpoint = reader.take("endpoint", str)
     if not endpoint.startswith(_KINDS):
         raise reader.error(
-            f"endpoint {endpoint!r} is none such as tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
+            f"endpoint {endpoint!r} is not of the form tcp:host=10.0.0.5:port=7001 or unix:/run/serial"
         )
     protocol = reader.choice("protocol", ("raw", "telnet", "rfc2217"), "raw")
     settings = line_settings(reader) if protocol == "rfc2217" else None
     for key in SERIAL_KEYS if settings is None else ():
         if reader.has(key):
-            raise reader.error(f"{key} is set by protocol: rfc2217 only, not by {protocol}")
+            raise reader.error(f"{key} needs protocol: rfc2217, not {protocol}")
     return SocketLine(endpoint, protocol, settings)
 
 
 @implementer(IStreamClientEndpoint)
-class _Watched:
-    """Connections that notice when the other end is no more, and send each key at once."""
+class _KeepAliveEndpoint:
+    """Connects without Nagle's delay, and with keep-alive to detect a dead peer."""
 
     def __init__(self, endpoint: IStreamClientEndpoint) -> None:
         self._endpoint = endpoint
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
-        return connecting.addCallback(_watch)
+        return connecting.addCallback(_set_options)
 
 
-def _watch(protocol: Any) -> Any:
+def _set_options(protocol: Any) -> Any:
     transport = protocol.transport
     handle = transport.getHandle()
     if handle.family != socket.AF_UNIX:
@@ -118,7 +118,7 @@ def _watch(protocol: Any) -> Any:
 
 @implementer(IMachineDriver)
 class SocketDriver:
-    """Runs a class of machines whose consoles are streams."""
+    """Runs a class of machines at sockets."""
 
     name = "socket"
 
@@ -142,7 +142,7 @@ class SocketDriver:
 
     def _claim(self, facts: MachineFacts) -> tuple[str, IStreamClientEndpoint]:
         name, line = self.lines.claim(facts)
-        endpoint = _Watched(clientFromString(self.reactor, line.endpoint))
+        endpoint = _KeepAliveEndpoint(clientFromString(self.reactor, line.endpoint))
         if line.protocol == "raw":
             return name, endpoint
         return name, TelnetEndpoint(endpoint, self.reactor, facts.event, line.settings)

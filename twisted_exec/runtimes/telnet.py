@@ -1,9 +1,8 @@
 """
-Lines of console servers that speak telnet, with or without RFC 2217.
+Lines of console servers over telnet, with or without RFC 2217.
 
-The codecs are :mod:`twisted_exec.wire.telnet` and :mod:`twisted_exec.wire.com_port`; here they meet a
-connection.  What stands above (a :class:`~.held.HeldRun`) sees plain bytes, and a transport that can send
-BREAK.
+The codecs are :mod:`twisted_exec.wire.telnet` and :mod:`twisted_exec.wire.com_port`; this module connects them
+to sockets.  A :class:`~.held.HeldRun` gets plain bytes and a transport with BREAK.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from twisted_exec.wire.telnet import Event, Option, OptionChanged, Parameters, T
 from .held import Governor
 
 Note = Callable[[str, str, str], None]
-"""Called with type, reason and message of what an operator should know."""
+"""Called with the type, reason and message of an Event."""
 
 _COMMAND_COST_BYTES = 256
 _SECONDS_BETWEEN_CARRIERS = 10.0
@@ -44,7 +43,7 @@ class TelnetEndpoint:
     """
     Connects to a telnet port.  Protocols get a :class:`TelnetLine` as their transport.
 
-    :param settings: of the line, for a server with RFC 2217; ``None`` for plain telnet.
+    :param settings: of the serial line, for RFC 2217; ``None`` for plain telnet.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class TelnetEndpoint:
 
 @implementer(IPushProducer)
 class _Input:
-    """What is typed: waits while the connection is full, or while the server asks for silence."""
+    """Pauses the users' input while the socket is full or the server has suspended the line."""
 
     def __init__(self) -> None:
         self._producer: Any = None
@@ -98,7 +97,7 @@ class _Input:
         self._flow()
 
     def stopProducing(self) -> None:
-        """The connection is going; its protocol hears of it."""
+        """Do nothing: ``connectionLost`` follows."""
 
     def _flow(self) -> None:
         if self._producer is None:
@@ -114,7 +113,7 @@ class TelnetLine(Protocol):
     """
     One telnet connection: the protocol of a socket, and the transport of ``upper``.
 
-    :param port: the serial line behind it, where RFC 2217 is wanted.
+    :param port: codec of the serial line, for RFC 2217.
     """
 
     transport: Any
@@ -132,9 +131,9 @@ class TelnetLine(Protocol):
         self._break: IDelayedCall | None = None
         self._fault: RemoteProtocolError | None = None
         self._noted: set[object] = set()
-        self._carrier_told_at = -_SECONDS_BETWEEN_CARRIERS
+        self._carrier_noted_at = -_SECONDS_BETWEEN_CARRIERS
 
-    # Below: a socket.
+    # Protocol of the socket.
 
     def connectionMade(self) -> None:
         self.transport.registerProducer(self._input, True)
@@ -146,14 +145,14 @@ class TelnetLine(Protocol):
         if self._fault is not None:
             return
         text = bytearray()
-        # Commands cost more than text, and a line has few of them.
+        # A flood of commands costs more time per byte than text, and no real line sends one.
         self._governor.charge(data.count(b"\xff") * _COMMAND_COST_BYTES)
         try:
             for event in self._codec.receive(data):
                 if isinstance(event, Text):
                     text += event.data
                 else:
-                    self._told(event)
+                    self._negotiated(event)
         except RemoteProtocolError as fault:
             self._fault = fault
         self._send()
@@ -174,18 +173,18 @@ class TelnetLine(Protocol):
         if data:
             self.transport.write(data)
 
-    def _told(self, event: Event) -> None:
+    def _negotiated(self, event: Event) -> None:
         if isinstance(event, OptionChanged) and event.option == Option.COM_PORT and event.ours:
             self._agreed(event.on)
         elif isinstance(event, Parameters) and event.option == Option.COM_PORT and self._port:
-            self._heard(self._port.receive(event.data))
+            self._port_changed(self._port.receive(event.data))
 
     def _agreed(self, on: bool) -> None:
         if not on:
             self._input.suspend(False)
             self._note_once(
                 "NoSerialSettings",
-                "the console server does not do RFC 2217: its line stays as it is set there",
+                "the console server does not support RFC 2217; its line keeps the settings that it has there",
             )
         elif self._port is not None and "settings" not in self._noted:
             self._noted.add("settings")
@@ -193,27 +192,27 @@ class TelnetLine(Protocol):
                 self._say(parameters)
 
     def _note_once(self, reason: str, message: str, key: object = None) -> None:
-        """A server that repeats itself is an event once in a connection, for each key."""
+        """Post an Event once per connection and key, however often the server repeats itself."""
         if (reason, key) not in self._noted:
             self._noted.add((reason, key))
             self._note("Warning", reason, message)
 
-    def _heard(self, event: com_port.Event | None) -> None:
+    def _port_changed(self, event: com_port.Event | None) -> None:
         if isinstance(event, com_port.Suspended):
             self._input.suspend(event.on)
         elif isinstance(event, com_port.Applied) and event.problem:
             self._note_once("OtherSettings", event.problem, event.ask)
         elif isinstance(event, com_port.Carrier):
             now = self._clock.seconds()
-            if now - self._carrier_told_at >= _SECONDS_BETWEEN_CARRIERS:
-                self._carrier_told_at = now
-                word = "is there" if event.on else "is gone"
-                self._note("Normal", "Carrier", f"the carrier (DCD) of the line {word}")
+            if now - self._carrier_noted_at >= _SECONDS_BETWEEN_CARRIERS:
+                self._carrier_noted_at = now
+                word = "on" if event.on else "off"
+                self._note("Normal", "Carrier", f"the carrier (DCD) of the line is {word}")
 
     def _say(self, parameters: bytes) -> None:
         self.transport.write(self._codec.encode_parameters(Option.COM_PORT, parameters))
 
-    # Above: a transport.
+    # ILineTransport of the upper protocol.
 
     def write(self, data: bytes) -> None:
         self.transport.write(self._codec.encode(data))
@@ -250,7 +249,7 @@ class TelnetLine(Protocol):
         self._send()
 
     def send_break(self, milliseconds: int) -> None:
-        """For so long where the server does RFC 2217, else as long as it thinks right."""
+        """Send BREAK; without RFC 2217 the server decides on its length."""
         if not self._codec.is_on(Option.COM_PORT, ours=True):
             self.transport.write(self._codec.encode_break())
         elif self._break is None:
