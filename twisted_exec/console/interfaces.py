@@ -4,6 +4,8 @@ Interfaces between a console session and the drivers below it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from zope.interface import Interface
 
 
@@ -25,7 +27,7 @@ class ILineTransport(Interface):
             ``loseConnection``.
         """
 
-    def registerProducer(producer: object, streaming: bool) -> None:
+    def registerProducer(producer: Any, streaming: bool) -> None:
         """
         Pause and resume the users' input; called once, when the line is open.
 
